@@ -1,0 +1,129 @@
+// Where tensors live and operations run. Nothing above this layer follows a Tensor's pointer: the memory may be a GPU's.
+//
+// Operations are queued in order and may be asynchronous; download() and synchronize() wait. Activations are fp32,
+// weights any DType that supports() accepts. All operations are batch-invariant: a row's result does not depend on the
+// other rows of the call, on the number of threads, or on how a prompt was cut into calls. Arguments are checked with
+// GODWIT_CHECK: a wrong shape is our bug. A Backend may be used by one thread at a time.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+
+#include "backend/attention.h"
+#include "backend/kv_format.h"
+#include "base/result.h"
+#include "tensor/tensor.h"
+
+namespace godwit {
+
+// Memory of a back-end; freed with the last copy.
+struct Buffer {
+  std::shared_ptr<std::byte> memory;
+  size_t bytes = 0;
+  std::byte* data() const { return memory.get(); }
+};
+
+enum class RopeStyle {
+  kHalves,  // pairs (i, i + dim/2): Hugging Face, GPT-NeoX
+  kPairs,   // pairs (2i, 2i + 1): GGUF files of the llama architecture
+};
+
+enum class Activation { kSilu, kGeluTanh };
+
+struct RopeArgs {
+  Tensor x;          // [rows, heads, head_dim] f32, in place
+  Tensor positions;  // [rows] i32
+  Tensor inv_freq;   // [rotary_dim / 2] f32; dimensions past rotary_dim stay
+  float magnitude = 1;  // multiplies cos and sin (YaRN, longrope)
+  RopeStyle style = RopeStyle::kHalves;
+};
+
+struct MatmulArgs {
+  Tensor x;     // [rows, in] f32
+  Tensor w;     // [out, in] any supported type
+  Tensor bias;  // [out] f32, optional
+  Tensor y;     // [rows, out] f32
+  bool accumulate = false;  // y += instead of y =
+};
+
+struct ExpertMatmulArgs {
+  Tensor x;    // [tokens, in] or [tokens * per_token, in] f32
+  Tensor w;    // [experts, out, in]
+  Tensor ids;  // [tokens, per_token] i32
+  Tensor y;    // [tokens * per_token, out] f32: row t * per_token + j uses expert ids[t, j]
+};
+
+struct RouteArgs {
+  Tensor logits;   // [tokens, experts] f32
+  Tensor ids;      // [tokens, per_token] i32, written; best first, lower index wins ties
+  Tensor weights;  // [tokens, per_token] f32, written: softmax over all experts ...
+  bool normalize = true;  // ... then scaled so the chosen ones sum to 1
+};
+
+struct KvWriteArgs {
+  KvFormat format;
+  std::byte* slab = nullptr;
+  std::span<const KvSlot> slots;  // [rows, kv_heads]
+  Tensor k, v;                    // [rows, kv_heads, head_dim] f32
+};
+
+struct KvMove {  // one slot's K and V, copied inside a slab
+  KvSlot from, to;
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  virtual std::string name() const = 0;         // "cpu"
+  virtual std::string description() const = 0;  // what runs: SIMD target, threads, device
+  virtual bool supports(DType weight) const = 0;
+  virtual size_t memory_bytes() const = 0;  // what this process may use in all; 0 = unknown
+
+  // Memory. allocate() gives at least 64-byte alignment and unspecified contents. import_host() makes host bytes usable as
+  // weights: a back-end that shares the host's memory keeps `owner` and copies nothing.
+  virtual Result<Buffer> allocate(size_t bytes) = 0;
+  virtual Result<Buffer> import_host(std::shared_ptr<const void> owner, std::span<const std::byte> bytes) = 0;
+  virtual void upload(std::byte* to, std::span<const std::byte> from) = 0;
+  virtual void download(std::span<std::byte> to, const std::byte* from) = 0;
+  virtual void synchronize() = 0;
+
+  // Rows of activations.
+  virtual void embed(Tensor tokens, Tensor table, float scale, Tensor out) = 0;  // [n] i32, [vocab, dim] -> [n, dim]
+  virtual void gather_rows(Tensor x, Tensor rows, Tensor out) = 0;               // out[i] = x[rows[i]]; rows [n] i32
+  virtual void rms_norm(Tensor x, Tensor weight, float eps, Tensor out) = 0;     // [n, dim], [dim] f32; out may be x
+  virtual void rope(const RopeArgs& args) = 0;
+  virtual void gated(Activation kind, Tensor gate, Tensor up, Tensor out) = 0;  // act(gate) * up; out may be gate
+  virtual void add(Tensor x, Tensor y) = 0;                                      // x += y
+  virtual void softcap(Tensor x, float cap) = 0;                                 // x = cap * tanh(x / cap)
+  virtual void matmul(const MatmulArgs& args) = 0;
+
+  // Mixture of experts.
+  virtual void route(const RouteArgs& args) = 0;
+  virtual void expert_matmul(const ExpertMatmulArgs& args) = 0;
+  virtual void combine_experts(Tensor x, Tensor weights, Tensor out) = 0;  // out[t] = sum_j weights[t, j] * x[t*k + j]
+
+  // The KV cache and attention.
+  virtual void kv_write(const KvWriteArgs& args) = 0;
+  virtual void kv_copy_page(const KvFormat& format, std::byte* slab, PageId from, PageId to) = 0;
+  virtual void kv_move(const KvFormat& format, std::byte* slab, std::span<const KvMove> moves) = 0;  // in order
+  virtual void kv_export(const KvFormat& format, const std::byte* slab, PageId page, std::span<std::byte> canonical) = 0;
+  virtual void kv_import(const KvFormat& format, std::byte* slab, PageId page, std::span<const std::byte> canonical) = 0;
+  virtual void attention(const AttentionArgs& args) = 0;
+  virtual void merge_partials(const AttnPartial& into, const AttnPartial& from) = 0;  // into := into merged with from
+};
+
+// --- back-ends of this build
+
+struct CpuOptions {
+  int threads = 0;     // 0: all usable cores
+  std::string simd;    // "": best; else a name of cpu_simd_targets(), or "scalar" for the reference kernels
+};
+Result<std::unique_ptr<Backend>> make_cpu_backend(const CpuOptions& options);
+std::span<const std::string> cpu_simd_targets();  // what this machine runs, best first, without "scalar"
+
+// For tests: wraps a CPU back-end whose memory can be touched only while one of its operations runs.
+Result<std::unique_ptr<Backend>> make_guarded_backend(const CpuOptions& options);
+
+}  // namespace godwit

@@ -1,0 +1,101 @@
+// The CPU back-end: host memory, and the kernels of one SIMD target. Operations finish before they return.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+
+#include "backend/cpu/kernels.h"
+
+namespace godwit {
+namespace {
+
+// Memory this process may use: the machine's, or its cgroup's limit if that is smaller.
+size_t usable_memory_bytes() {
+  size_t bytes = static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGE_SIZE));
+  std::ifstream file("/sys/fs/cgroup/memory.max");
+  if (size_t limit = 0; file >> limit) bytes = std::min(bytes, limit);
+  return bytes;
+}
+
+class CpuBackend final : public Backend {
+ public:
+  CpuBackend(cpu::Kernels kernels, int threads) : kernels_(std::move(kernels)), context_(threads) {}
+
+  std::string name() const override { return "cpu"; }
+  std::string description() const override {
+    return fmt::format("CPU, {}, {} thread{}", kernels_.target, context_.pool.threads(),
+                       context_.pool.threads() == 1 ? "" : "s");
+  }
+  bool supports(DType weight) const override { return weight != DType::kI32; }
+  size_t memory_bytes() const override { return usable_memory_bytes(); }
+
+  Result<Buffer> allocate(size_t bytes) override {
+    Buffer buffer = cpu::aligned_buffer(bytes);
+    if (!buffer.memory) return errorf(ErrorCode::kExhausted, "the system has no memory for a block of {} bytes", bytes);
+    return buffer;
+  }
+  Result<Buffer> import_host(std::shared_ptr<const void> owner, std::span<const std::byte> bytes) override {
+    auto* data = const_cast<std::byte*>(bytes.data());
+    return Buffer{std::shared_ptr<std::byte>(std::const_pointer_cast<void>(std::move(owner)), data), bytes.size()};
+  }
+  void upload(std::byte* to, std::span<const std::byte> from) override { std::memcpy(to, from.data(), from.size()); }
+  void download(std::span<std::byte> to, const std::byte* from) override { std::memcpy(to.data(), from, to.size()); }
+  void synchronize() override {}
+
+  void embed(Tensor tokens, Tensor table, float scale, Tensor out) override {
+    kernels_.embed(context_, tokens, table, scale, out);
+  }
+  void gather_rows(Tensor x, Tensor rows, Tensor out) override { kernels_.gather_rows(context_, x, rows, out); }
+  void rms_norm(Tensor x, Tensor weight, float eps, Tensor out) override {
+    kernels_.rms_norm(context_, x, weight, eps, out);
+  }
+  void rope(const RopeArgs& args) override { kernels_.rope(context_, args); }
+  void gated(Activation kind, Tensor gate, Tensor up, Tensor out) override {
+    kernels_.gated(context_, kind, gate, up, out);
+  }
+  void add(Tensor x, Tensor y) override { kernels_.add(context_, x, y); }
+  void softcap(Tensor x, float cap) override { kernels_.softcap(context_, x, cap); }
+  void matmul(const MatmulArgs& args) override { kernels_.matmul(context_, args); }
+
+  void route(const RouteArgs& args) override { kernels_.route(context_, args); }
+  void expert_matmul(const ExpertMatmulArgs& args) override { kernels_.expert_matmul(context_, args); }
+  void combine_experts(Tensor x, Tensor weights, Tensor out) override {
+    kernels_.combine_experts(context_, x, weights, out);
+  }
+
+  void kv_write(const KvWriteArgs& args) override { kernels_.kv_write(context_, args); }
+  void kv_copy_page(const KvFormat& format, std::byte* slab, PageId from, PageId to) override {
+    size_t bytes = format.page_bytes();
+    std::memcpy(slab + to * bytes, slab + from * bytes, bytes);
+  }
+  void kv_move(const KvFormat& format, std::byte* slab, std::span<const KvMove> moves) override {
+    cpu::kv_move(format, slab, moves);
+  }
+  void kv_export(const KvFormat& format, const std::byte* slab, PageId page, std::span<std::byte> canonical) override {
+    cpu::kv_export(format, slab, page, canonical);
+  }
+  void kv_import(const KvFormat& format, std::byte* slab, PageId page, std::span<const std::byte> canonical) override {
+    cpu::kv_import(format, slab, page, canonical);
+  }
+  void attention(const AttentionArgs& args) override { kernels_.attention(context_, args); }
+  void merge_partials(const AttnPartial& into, const AttnPartial& from) override {
+    kernels_.merge_partials(context_, into, from);
+  }
+
+ private:
+  cpu::Kernels kernels_;
+  cpu::Context context_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Backend>> make_cpu_backend(const CpuOptions& options) {
+  if (options.threads < 0 || options.threads > 1024)
+    return errorf(ErrorCode::kInvalidArgument, "{} threads make no sense: give 1 to 1024, or 0 for all cores",
+                  options.threads);
+  GODWIT_ASSIGN(cpu::Kernels kernels, cpu::kernels_for(options.simd));
+  return std::make_unique<CpuBackend>(std::move(kernels), options.threads);
+}
+
+}  // namespace godwit

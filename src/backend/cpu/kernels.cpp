@@ -1,0 +1,80 @@
+#include "backend/cpu/kernels.h"
+
+#include <hwy/highway.h>
+#include <hwy/targets.h>
+
+#include <cstdlib>
+#include <mutex>
+
+namespace godwit {
+namespace cpu {
+namespace {
+
+// Highway's choice of target is process-wide: it is set only while a table is filled.
+std::mutex dispatch_mutex;
+
+int64_t target_bit(const std::string& name) {
+  for (int64_t bit : hwy::SupportedAndGeneratedTargets())
+    if (name == hwy::TargetName(bit)) return bit;
+  return 0;
+}
+
+std::string join(std::span<const std::string> names) {
+  std::string text;
+  for (const std::string& name : names) text += name + ", ";
+  return text + "scalar";
+}
+
+}  // namespace
+
+Buffer aligned_buffer(size_t bytes) {
+  size_t rounded = (bytes + 63) / 64 * 64;
+  void* memory = rounded < bytes ? nullptr : std::aligned_alloc(64, std::max<size_t>(rounded, 64));
+  if (memory == nullptr) return {};
+  return {std::shared_ptr<std::byte>(static_cast<std::byte*>(memory), [](std::byte* p) { std::free(p); }), bytes};
+}
+
+std::byte* Context::grow(Buffer& block, size_t bytes) {
+  if (block.bytes < bytes) {
+    block = aligned_buffer(bytes + bytes / 4);
+    GODWIT_CHECK(block.data() != nullptr, "no memory for {} bytes of scratch", bytes);
+  }
+  return block.data();
+}
+
+Result<Kernels> kernels_for(const std::string& target) {
+  Kernels table;
+  fill_route(table);
+  if (target == "scalar") {
+    table.target = target;
+    fill_elementwise_ref(table);
+    fill_matmul_ref(table);
+    fill_attention_ref(table);
+    return table;
+  }
+  table.target = target.empty() ? cpu_simd_targets().front() : target;
+  int64_t bit = target_bit(table.target);
+  if (bit == 0)
+    return errorf(ErrorCode::kInvalidArgument, "this machine has no SIMD target '{}'; it has {}", target,
+                  join(cpu_simd_targets()));
+  std::lock_guard lock(dispatch_mutex);
+  hwy::GetChosenTarget().Update(bit);
+  fill_elementwise(table);
+  fill_matmul(table);
+  fill_attention(table);
+  hwy::GetChosenTarget().DeInit();
+  return table;
+}
+
+}  // namespace cpu
+
+std::span<const std::string> cpu_simd_targets() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> found;
+    for (int64_t bit : hwy::SupportedAndGeneratedTargets()) found.emplace_back(hwy::TargetName(bit));
+    return found;
+  }();
+  return names;
+}
+
+}  // namespace godwit

@@ -1,0 +1,73 @@
+// The CPU's kernels as a table of functions: one table per SIMD target and one of scalar references. Each operation has a
+// file of its own that fills its entries for every target (Highway's foreach_target) and a `*_ref.cpp` twin, the scalar
+// reference that the tests compare with. A back-end picks one table when it is made; there is no global switch.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backend/backend.h"
+#include "base/thread_pool.h"
+
+namespace godwit::cpu {
+
+// What an operation may use besides its arguments.
+class Context {
+ public:
+  explicit Context(int threads) : pool(threads), thread_blocks_(static_cast<size_t>(pool.threads())) {}
+
+  ThreadPool pool;
+
+  // At least `bytes` of 64-byte aligned scratch for one thread of the pool. Contents survive until that thread asks again.
+  std::byte* scratch(int thread, size_t bytes) { return grow(thread_blocks_[static_cast<size_t>(thread)], bytes); }
+  // Likewise for the operation as a whole; to be asked for outside parallel loops.
+  std::byte* shared_scratch(size_t bytes) { return grow(shared_block_, bytes); }
+
+ private:
+  static std::byte* grow(Buffer& block, size_t bytes);
+  std::vector<Buffer> thread_blocks_;
+  Buffer shared_block_;
+};
+
+// `bytes` of 64-byte aligned host memory; empty when the system has none.
+Buffer aligned_buffer(size_t bytes);
+
+struct Kernels {
+  std::string target;  // "AVX3", "AVX2", …, "scalar"
+
+  void (*embed)(Context&, Tensor tokens, Tensor table, float scale, Tensor out) = nullptr;
+  void (*gather_rows)(Context&, Tensor x, Tensor rows, Tensor out) = nullptr;
+  void (*rms_norm)(Context&, Tensor x, Tensor weight, float eps, Tensor out) = nullptr;
+  void (*rope)(Context&, const RopeArgs&) = nullptr;
+  void (*gated)(Context&, Activation, Tensor gate, Tensor up, Tensor out) = nullptr;
+  void (*add)(Context&, Tensor x, Tensor y) = nullptr;
+  void (*softcap)(Context&, Tensor x, float cap) = nullptr;
+  void (*matmul)(Context&, const MatmulArgs&) = nullptr;
+  void (*route)(Context&, const RouteArgs&) = nullptr;
+  void (*expert_matmul)(Context&, const ExpertMatmulArgs&) = nullptr;
+  void (*combine_experts)(Context&, Tensor x, Tensor weights, Tensor out) = nullptr;
+  void (*kv_write)(Context&, const KvWriteArgs&) = nullptr;
+  void (*attention)(Context&, const AttentionArgs&) = nullptr;
+  void (*merge_partials)(Context&, const AttnPartial& into, const AttnPartial& from) = nullptr;
+};
+
+// Each fills its part of the table for the target that Highway dispatches to at the time of the call.
+void fill_elementwise(Kernels& table);  // embed, gather_rows, rms_norm, rope, gated, add, softcap, combine_experts
+void fill_matmul(Kernels& table);       // matmul, expert_matmul
+void fill_attention(Kernels& table);    // kv_write, attention, merge_partials
+// The scalar references; route has no SIMD version and is shared.
+void fill_elementwise_ref(Kernels& table);
+void fill_matmul_ref(Kernels& table);
+void fill_attention_ref(Kernels& table);
+void fill_route(Kernels& table);
+
+// Page bookkeeping in the CPU's layout; plain copies, the same for every target.
+void kv_move(const KvFormat& format, std::byte* slab, std::span<const KvMove> moves);
+void kv_export(const KvFormat& format, const std::byte* slab, PageId page, std::span<std::byte> canonical);
+void kv_import(const KvFormat& format, std::byte* slab, PageId page, std::span<const std::byte> canonical);
+
+// The table of a target named by cpu_simd_targets(), "scalar", or "" for the best.
+Result<Kernels> kernels_for(const std::string& target);
+
+}  // namespace godwit::cpu

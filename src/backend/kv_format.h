@@ -1,0 +1,38 @@
+// How the K and V of one page are stored. A page belongs to one (layer, KV head) of one or more sequences and has
+// `page_tokens` slots. Slabs are arrays of pages; a page is named by its index.
+//
+// The *canonical* layout, which is what leaves the process, is K[page_tokens, head_dim] then V[page_tokens, head_dim].
+// A back-end may keep pages in a layout of its own (the CPU keeps K transposed, K[head_dim, page_tokens], so that scores
+// of neighbouring tokens are neighbouring lanes); kv_export and kv_import of backend.h convert.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "tensor/dtype.h"
+
+namespace godwit {
+
+using PageId = uint32_t;
+inline constexpr uint32_t kNoAux = UINT32_MAX;
+
+struct KvFormat {
+  DType dtype = DType::kF16;  // kF32, kF16 or kBF16
+  int head_dim = 0;
+  int page_tokens = 64;
+
+  size_t half_page_bytes() const {  // the K half or the V half
+    return dtype_bytes(dtype, static_cast<size_t>(head_dim) * static_cast<size_t>(page_tokens));
+  }
+  size_t page_bytes() const { return 2 * half_page_bytes(); }
+  // Explicit slot data of a page that was compacted or merged: int32 position[page_tokens], float bias[page_tokens].
+  size_t aux_bytes() const { return static_cast<size_t>(page_tokens) * (sizeof(int32_t) + sizeof(float)); }
+};
+
+// A place for one token's K and V.
+struct KvSlot {
+  PageId page;
+  uint32_t slot;  // < page_tokens
+};
+
+}  // namespace godwit

@@ -1,0 +1,67 @@
+// A fixed set of worker threads that run one parallel loop at a time.
+//
+// parallel_for(n, fn) calls fn(i) once for every i in [0, n) on the workers and the calling thread and returns when all
+// are done. Items are handed out one by one in order, so unequal items balance themselves; which thread runs an item is
+// not defined, and no result may depend on it. fn must not throw. Calls from several threads are served one after the
+// other; calling it from inside fn is a bug.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <thread>
+#include <type_traits>
+#include <vector>
+
+namespace godwit {
+
+// Cores this process may use: affinity mask and cgroup CPU quota, at least 1.
+int usable_cpus();
+
+class ThreadPool {
+ public:
+  // `threads` counts the caller; 0 means usable_cpus().
+  explicit ThreadPool(int threads = 0);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  int threads() const { return static_cast<int>(workers_.size()) + 1; }
+
+  // fn: void(int64_t index) or void(int64_t index, int thread) with thread in [0, threads()).
+  template <class Fn>
+  void parallel_for(int64_t count, Fn&& fn) {
+    using F = std::remove_reference_t<Fn>;
+    run(count, [](void* context, int64_t index, int thread) {
+      if constexpr (std::is_invocable_v<F&, int64_t, int>) {
+        (*static_cast<F*>(context))(index, thread);
+      } else {
+        (void)thread;
+        (*static_cast<F*>(context))(index);
+      }
+    }, const_cast<void*>(static_cast<const void*>(&fn)));
+  }
+
+ private:
+  using Call = void (*)(void* context, int64_t index, int thread);
+  void run(int64_t count, Call call, void* context);
+  void work(int thread);
+  void take_items(int thread);
+
+  std::vector<std::thread> workers_;
+  std::mutex one_loop_;  // held by the thread whose loop is running
+
+  std::mutex mutex_;
+  std::condition_variable wake_, done_;
+  uint64_t generation_ = 0;  // guarded by mutex_; bumped for each loop
+  bool stopping_ = false;    // guarded by mutex_
+  int busy_ = 0;             // guarded by mutex_; workers that have not finished this loop
+
+  Call call_ = nullptr;
+  void* context_ = nullptr;
+  int64_t count_ = 0;
+  std::atomic<int64_t> next_{0};
+};
+
+}  // namespace godwit
