@@ -1,0 +1,55 @@
+// From sequences to AttentionPlans: which pages the rows of a batch read in one layer.
+//
+// A batch is cut into segments, each a run of query rows of one sequence at consecutive positions. A planner adds to a
+// plan one or more tiles per segment and KV head; prefill and decode segments of one batch may go to different planners
+// and into the same plan. One method is one file of prefill/ or decode/, which exports one row named
+// prefill_planner_<file> or decode_planner_<file>.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "backend/attention.h"
+#include "kv/method.h"
+#include "kv/sequence.h"
+
+namespace godwit {
+
+struct AttentionSegment {
+  const KvSequence* sequence = nullptr;  // holds the rows' own tokens already
+  int32_t row_begin = 0, row_end = 0;    // query rows
+  int32_t first_position = 0;            // of row_begin
+};
+
+struct PlanRequest {
+  int layer = 0;
+  int32_t window = 0;  // of the layer's attention; 0 = none
+  std::span<const AttentionSegment> segments;
+};
+
+// Adds one tile per segment and KV head that lists every page a row of the segment may see: all but those wholly after
+// its last row or wholly before the window of its first.
+void add_dense(const PlanRequest& request, AttentionPlan& plan);
+AttentionPlan dense_plan(const PlanRequest& request);
+
+// May keep state between calls; one thread at a time.
+class AttentionPlanner {
+ public:
+  virtual ~AttentionPlanner() = default;
+  virtual void add(const PlanRequest& request, AttentionPlan& plan) = 0;
+};
+
+struct AttentionPlannerRow {
+  MethodInfo info;
+  Result<std::unique_ptr<AttentionPlanner>> (*make)(const MethodArgs& args);
+};
+
+std::span<const AttentionPlannerRow* const> all_prefill_planners();  // by name; generated
+std::span<const AttentionPlannerRow* const> all_decode_planners();
+
+// From NAME[:k=v,…].
+Result<std::unique_ptr<AttentionPlanner>> make_prefill_planner(std::string_view spec);
+Result<std::unique_ptr<AttentionPlanner>> make_decode_planner(std::string_view spec);
+
+}  // namespace godwit
