@@ -1,0 +1,53 @@
+// Settings of an engine and of a generation: plain data with defaults that work.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace godwit {
+
+using TokenId = int32_t;
+
+// Names of methods are written NAME[:key=value,…]; `godwit methods` lists them.
+struct EngineOptions {
+  std::string model;             // a GGUF file or a Hugging Face folder; empty: the model built into the library
+  int threads = 0;               // 0: all cores this process may use
+  std::string simd;              // "": the best of the machine; "scalar": reference kernels
+  int context_tokens = 0;        // longest sequence; 0: the model's own, or what fits into memory
+  uint64_t kv_budget_bytes = 0;  // hard limit of all KV memory; 0: derived from the machine's memory
+  int prefill_chunk = 512;       // tokens of a prompt that run at once
+  std::string kv_codec = "f16";
+  std::string prefill = "dense";  // planner of attention over the prompt
+  std::string decode = "dense";   // planner of attention per generated token
+  std::string chat_template;      // Jinja source; empty: the model's own
+  std::function<void(double share)> on_load;  // progress of loading, from 0 to 1
+};
+
+struct SamplingOptions {
+  float temperature = 0.0F;         // 0 is greedy
+  int top_k = 0;                    // keep the k most likely; 0 keeps all
+  float top_p = 1.0F;               // keep the smallest set with this probability mass; 1 keeps all
+  float min_p = 0.0F;               // drop tokens less likely than min_p times the most likely; 0 keeps all
+  float repetition_penalty = 1.0F;  // divides positive and multiplies negative logits of seen tokens
+  float presence_penalty = 0.0F;    // subtracted once from every seen token
+  float frequency_penalty = 0.0F;   // subtracted once per occurrence
+  int penalty_window = 64;          // how many last tokens count as seen; -1 is the whole history
+  std::vector<std::pair<TokenId, float>> logit_bias;  // added; -infinity bans a token
+  uint64_t seed = 0;
+  int logprobs = 0;    // how many top log-probabilities to report
+  int min_tokens = 0;  // before this many sampled tokens, none of `end_tokens` is chosen
+  std::vector<TokenId> end_tokens;
+};
+
+struct GenerateOptions {
+  int max_tokens = -1;  // -1: until the context is full
+  SamplingOptions sampling;
+  std::vector<std::string> stop;      // text that ends the generation and is not part of the answer
+  std::vector<TokenId> stop_tokens;   // likewise, beside the model's own end tokens
+  bool ignore_eos = false;            // the model's own end tokens do not end it
+};
+
+}  // namespace godwit

@@ -1,0 +1,95 @@
+#include <godwit/engine.h>
+
+#include <algorithm>
+
+#include "engine/builtin_model.h"
+#include "engine/engine_impl.h"
+#include "kv/codec.h"
+
+namespace godwit {
+namespace {
+
+constexpr int kMostLogitRows = 64;
+
+Status check_options(const EngineOptions& o) {
+  if (o.prefill_chunk < 1 || o.prefill_chunk > 65536)
+    return errorf(ErrorCode::kInvalidArgument, "a prefill chunk of {} tokens makes no sense: give 1 to 65536", o.prefill_chunk);
+  if (o.context_tokens < 0)
+    return errorf(ErrorCode::kInvalidArgument, "a context of {} tokens makes no sense", o.context_tokens);
+  return {};
+}
+
+}  // namespace
+
+Status Engine::Impl::load(const ModelSource& source) {
+  const ModelConfig& config = source.config();
+  label = source.label();
+  weight_bytes = source.weight_bytes();
+  GODWIT_ASSIGN(KvFormat format, make_kv_format(options.kv_codec, config.head_dim));
+  GODWIT_ASSIGN(prefill_planner, make_prefill_planner(options.prefill));
+  GODWIT_ASSIGN(decode_planner, make_decode_planner(options.decode));
+  GODWIT_ASSIGN(backend, make_cpu_backend({.threads = options.threads, .simd = options.simd}));
+  const int logit_rows = std::min(options.prefill_chunk, kMostLogitRows);
+  GODWIT_ASSIGN(memory, plan_memory({.memory_bytes = backend->memory_bytes(),
+                                     .weight_bytes = weight_bytes,
+                                     .workspace_bytes = Workspace::bytes(config, options.prefill_chunk, logit_rows),
+                                     .context_tokens = options.context_tokens,
+                                     .kv_budget_bytes = options.kv_budget_bytes},
+                                    config, format, label));
+  GODWIT_ASSIGN(vocabulary, load_vocabulary(source, options.chat_template));
+  if (vocabulary->tokenizer.vocab_size() > config.vocab_size)
+    return errorf(ErrorCode::kBadData, "{}: the tokenizer knows {} tokens, but the model only {}", label,
+                  vocabulary->tokenizer.vocab_size(), config.vocab_size);
+  GODWIT_ASSIGN(model, Model::load(*backend, source, memory.context_tokens, options.on_load));
+  GODWIT_ASSIGN(pool, KvPool::create(*backend, format, memory.kv_budget_bytes));
+  GODWIT_ASSIGN(workspace, Workspace::create(*backend, config, options.prefill_chunk, logit_rows));
+  return {};
+}
+
+Result<Engine> Engine::open(const EngineOptions& options) {
+  GODWIT_TRY(check_options(options));
+  auto impl = std::make_shared<Impl>();
+  impl->options = options;
+  auto source = options.model.empty() ? open_builtin_model() : ModelSource::open(options.model);
+  if (!source) return tl::unexpected(std::move(source).error());
+  GODWIT_TRY(impl->load(*source));
+  return Engine(std::move(impl));
+}
+
+EngineInfo Engine::info() const {
+  std::lock_guard lock(impl_->mutex);
+  const Impl& e = *impl_;
+  EngineInfo info;
+  info.model = e.label;
+  info.family = e.model->config().family;
+  info.backend = e.backend->description();
+  info.kv_codec = e.options.kv_codec;
+  info.weight_bytes = e.weight_bytes;
+  info.context_tokens = e.memory.context_tokens;
+  info.kv_budget_bytes = e.pool->budget_bytes();
+  info.kv_bytes_in_use = e.pool->bytes_in_use();
+  info.kv_bytes_peak = e.pool->peak_bytes();
+  info.kv_bytes_per_token = static_cast<double>(e.memory.kv_bytes_per_page_column) / e.pool->format().page_tokens;
+  info.vocab_size = static_cast<int>(e.model->config().vocab_size);
+  return info;
+}
+
+Result<std::vector<TokenId>> Engine::tokenize(std::string_view text, TokenizeOptions options) const {
+  return impl_->vocabulary->tokenizer.encode(text, {options.add_special, options.parse_special});
+}
+
+std::string Engine::detokenize(std::span<const TokenId> tokens, bool keep_special) const {
+  return impl_->vocabulary->tokenizer.decode(tokens, keep_special);
+}
+
+std::span<const TokenId> Engine::end_tokens() const { return impl_->vocabulary->end_tokens; }
+
+Result<std::vector<TokenId>> Engine::chat_tokens(std::span<const ChatMessage> messages, bool add_generation_prompt) const {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const ChatMessage& message : messages) list.push_back({{"role", message.role}, {"content", message.content}});
+  ChatOptions options;
+  options.add_generation_prompt = add_generation_prompt;
+  return encode_chat(*impl_->vocabulary, std::move(list), options);
+}
+
+}  // namespace godwit

@@ -1,0 +1,35 @@
+// What an Engine owns, and the step that its sessions share.
+#pragma once
+
+#include <mutex>
+
+#include <godwit/engine.h>
+
+#include "attn/plan.h"
+#include "engine/memory_plan.h"
+#include "engine/vocabulary.h"
+#include "kv/pool.h"
+#include "kv/sequence.h"
+#include "model/decoder.h"
+
+namespace godwit {
+
+struct Engine::Impl {
+  EngineOptions options;
+  std::string label;
+  uint64_t weight_bytes = 0;
+  MemoryPlan memory;
+  std::optional<Vocabulary> vocabulary;
+
+  // Back-end, pool, workspace and planners belong to whoever holds the mutex.
+  std::mutex mutex;
+  std::unique_ptr<Backend> backend;
+  std::unique_ptr<Model> model;
+  std::unique_ptr<KvPool> pool;
+  std::optional<Workspace> workspace;
+  std::unique_ptr<AttentionPlanner> prefill_planner, decode_planner;
+
+  Status load(const ModelSource& source);
+};
+
+}  // namespace godwit

@@ -1,0 +1,138 @@
+#include <godwit/session.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "engine/session_impl.h"
+#include "text/sampler.h"
+#include "text/stop_matcher.h"
+
+namespace godwit {
+namespace {
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+bool contains(std::span<const TokenId> ids, TokenId id) { return std::find(ids.begin(), ids.end(), id) != ids.end(); }
+
+}  // namespace
+
+Session::Session(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Session::~Session() = default;
+Session::Session(Session&&) noexcept = default;
+Session& Session::operator=(Session&&) noexcept = default;
+
+Session Engine::start() const { return Session(std::make_unique<Session::Impl>(impl_)); }
+
+Status Session::append(std::span<const TokenId> tokens) { return impl_->append(tokens); }
+
+Status Session::append_text(std::string_view text) {
+  const bool first = impl_->tokens.empty();
+  GODWIT_ASSIGN(auto tokens, impl_->engine->vocabulary->tokenizer.encode(text, {.add_special = first}));
+  return impl_->append(tokens);
+}
+
+Status Session::prefill(const std::function<void(const Progress&)>& on_progress, std::stop_token stop) {
+  return impl_->compute_pending(on_progress, std::move(stop), nullptr);
+}
+
+Result<std::vector<float>> Session::score(std::span<const TokenId> tokens,
+                                          const std::function<void(const Progress&)>& on_progress, std::stop_token stop) {
+  Impl& s = *impl_;
+  GODWIT_TRY(prefill({}, stop));
+  std::vector<float> scores;
+  if (s.tokens.empty()) {
+    scores.push_back(0);
+  } else if (!tokens.empty()) {  // the first token is predicted by the last one before it: compute that one again
+    std::lock_guard lock(s.engine->mutex);
+    s.sequence->truncate(s.sequence->next_position() - 1);
+  }
+  GODWIT_TRY(s.append(tokens));
+  GODWIT_TRY(s.compute_pending(on_progress, std::move(stop), &scores));
+  scores.resize(tokens.size());
+  return scores;
+}
+
+Result<Generation> Session::generate(const GenerateOptions& options, const std::function<bool(const Piece&)>& on_piece,
+                                     const std::function<void(const Progress&)>& on_progress, std::stop_token stop) {
+  Impl& s = *impl_;
+  const Engine::Impl& e = *s.engine;
+  const auto vocab = static_cast<int>(e.model->config().vocab_size);
+  if (s.tokens.empty())
+    return errorf(ErrorCode::kInvalidArgument, "there is nothing to continue: append a prompt of at least one token");
+  SamplingOptions sampling = options.sampling;
+  sampling.end_tokens.insert(sampling.end_tokens.end(), e.vocabulary->end_tokens.begin(), e.vocabulary->end_tokens.end());
+  GODWIT_TRY(validate(sampling, vocab));
+  GODWIT_ASSIGN(StopMatcher stops, StopMatcher::make(options.stop));
+  Sampler sampler(std::move(sampling), vocab);
+  StreamDecoder decoder(e.vocabulary->tokenizer);
+
+  Generation out;
+  auto clock = std::chrono::steady_clock::now();
+  if (s.computed() == s.tokens.size() && s.logits.empty()) {  // after truncate(): the last token's logits are gone
+    std::lock_guard lock(s.engine->mutex);
+    s.sequence->truncate(s.sequence->next_position() - 1);
+  }
+  out.prompt_tokens = static_cast<int>(s.tokens.size() - s.computed());
+  GODWIT_TRY(prefill(on_progress, stop));
+  out.prefill_seconds = seconds_since(clock);
+
+  clock = std::chrono::steady_clock::now();
+  out.finish = FinishReason::kLength;
+  while (options.max_tokens < 0 || static_cast<int>(out.tokens.size()) < options.max_tokens) {
+    if (static_cast<int64_t>(s.tokens.size()) >= e.memory.context_tokens) break;
+    if (stop.stop_requested()) {
+      out.finish = FinishReason::kCancelled;
+      break;
+    }
+    if (s.computed() < s.tokens.size()) GODWIT_TRY(s.step(1, *e.decode_planner, nullptr));
+    GODWIT_ASSIGN(SampledToken token, sampler.sample(s.logits, s.tokens));
+    s.tokens.push_back(token.id);
+    out.tokens.push_back(token.id);
+    const bool ends = (!options.ignore_eos && contains(e.vocabulary->end_tokens, token.id)) ||
+                      contains(options.stop_tokens, token.id);
+    Piece piece{token.id, ends ? std::string() : stops.push(decoder.push(token.id)), token.logprob, std::move(token.top)};
+    out.text += piece.text;
+    const bool wanted = !on_piece || on_piece(piece);
+    if (ends || stops.stopped() || !wanted) {
+      out.finish = wanted ? FinishReason::kStop : FinishReason::kCancelled;
+      break;
+    }
+  }
+  if (std::string rest = stops.push(decoder.flush()) + stops.flush(); !rest.empty()) {
+    out.text += rest;
+    if (on_piece) on_piece({out.tokens.empty() ? 0 : out.tokens.back(), rest, 0, {}});
+  }
+  out.decode_seconds = seconds_since(clock);
+  return out;
+}
+
+std::span<const TokenId> Session::tokens() const { return impl_->tokens; }
+
+uint64_t Session::kv_bytes() const {
+  std::lock_guard lock(impl_->engine->mutex);
+  return impl_->sequence->bytes();
+}
+
+void Session::truncate(size_t count) {
+  Impl& s = *impl_;
+  if (count >= s.tokens.size() && count >= s.computed()) return;
+  s.tokens.resize(std::min(count, s.tokens.size()));
+  if (s.tokens.size() < s.computed()) {
+    std::lock_guard lock(s.engine->mutex);
+    s.sequence->truncate(static_cast<int32_t>(s.tokens.size()));
+    s.logits.clear();
+  }
+}
+
+Session Session::fork() const {
+  auto copy = std::make_unique<Impl>(impl_->engine);
+  copy->tokens = impl_->tokens;
+  copy->logits = impl_->logits;
+  std::lock_guard lock(impl_->engine->mutex);
+  copy->sequence = impl_->sequence->fork();
+  return Session(std::move(copy));
+}
+
+}  // namespace godwit

@@ -1,0 +1,89 @@
+#include "engine/session_impl.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace godwit {
+namespace {
+
+float log_probability(std::span<const float> logits, TokenId token) {
+  const float top = *std::max_element(logits.begin(), logits.end());
+  double sum = 0;
+  for (float logit : logits) sum += std::exp(static_cast<double>(logit - top));
+  return static_cast<float>(static_cast<double>(logits[static_cast<size_t>(token)] - top) - std::log(sum));
+}
+
+}  // namespace
+
+Session::Impl::Impl(std::shared_ptr<Engine::Impl> e) : engine(std::move(e)) {
+  std::lock_guard lock(engine->mutex);
+  sequence = std::make_unique<KvSequence>(*engine->pool, engine->model->kv_shape());
+}
+
+Session::Impl::~Impl() {
+  std::lock_guard lock(engine->mutex);
+  sequence.reset();
+}
+
+Status Session::Impl::append(std::span<const TokenId> added) {
+  const int64_t vocab = engine->model->config().vocab_size, limit = engine->memory.context_tokens;
+  for (TokenId id : added)
+    if (id < 0 || id >= vocab)
+      return errorf(ErrorCode::kInvalidArgument, "token {} is not in the vocabulary of {} tokens", id, vocab);
+  if (static_cast<int64_t>(tokens.size() + added.size()) > limit)
+    return errorf(ErrorCode::kExhausted,
+                  "{} tokens do not fit: the context holds {}, of which {} are in use; shorten the prompt or open the model "
+                  "with a longer context",
+                  added.size(), limit, tokens.size());
+  tokens.insert(tokens.end(), added.begin(), added.end());
+  return {};
+}
+
+Status Session::Impl::step(size_t count, AttentionPlanner& planner, std::vector<float>* scores) {
+  std::lock_guard lock(engine->mutex);
+  Engine::Impl& e = *engine;
+  const size_t begin = computed(), vocab = static_cast<size_t>(e.model->config().vocab_size);
+  const auto rows = static_cast<int32_t>(count);
+  if (KvOutcome outcome = sequence->append(rows); !outcome)
+    return errorf(ErrorCode::kExhausted,
+                  "the KV memory is full: {} of {} are in use and this step of {} tokens lacks {} pages; free a session, "
+                  "shorten the context or raise the KV budget",
+                  bytes_text(e.pool->bytes_in_use()), bytes_text(e.pool->budget_bytes()), count, outcome.missing_pages);
+  const AttentionSegment segment{sequence.get(), 0, rows, static_cast<int32_t>(begin)};
+  const PlannedSegments group{&planner, {&segment, 1}};
+  e.model->forward(*e.workspace, {.tokens = std::span(tokens).subspan(begin, count), .groups = {&group, 1}});
+
+  std::vector<int32_t> picked;
+  std::vector<float> values;
+  const int32_t first = scores != nullptr ? 0 : rows - 1;
+  const int32_t most = e.workspace->max_logit_rows();
+  for (int32_t row = first; row < rows; row += most) {
+    const int32_t end = std::min(rows, row + most);
+    picked.clear();
+    for (int32_t i = row; i < end; ++i) picked.push_back(i);
+    values.resize(picked.size() * vocab);
+    Tensor device = e.model->logits(*e.workspace, picked);
+    e.backend->download(std::as_writable_bytes(std::span(values)), device.data);
+    for (int32_t i = row; scores != nullptr && i < end; ++i) {
+      const size_t next = begin + static_cast<size_t>(i) + 1;
+      if (next < tokens.size())
+        scores->push_back(log_probability(std::span(values).subspan(static_cast<size_t>(i - row) * vocab, vocab), tokens[next]));
+    }
+    if (end == rows) logits.assign(values.end() - static_cast<ptrdiff_t>(vocab), values.end());
+  }
+  return {};
+}
+
+Status Session::Impl::compute_pending(const std::function<void(const Progress&)>& on_progress, std::stop_token stop,
+                                      std::vector<float>* scores) {
+  const size_t begin = computed(), end = tokens.size();
+  const auto chunk = static_cast<size_t>(engine->options.prefill_chunk);
+  while (computed() < end) {
+    if (stop.stop_requested()) return errorf(ErrorCode::kCancelled, "stopped after {} of {} tokens", computed(), end);
+    GODWIT_TRY(step(std::min(chunk, end - computed()), *engine->prefill_planner, scores));
+    if (on_progress) on_progress({static_cast<int64_t>(computed() - begin), static_cast<int64_t>(end - begin)});
+  }
+  return {};
+}
+
+}  // namespace godwit

@@ -1,0 +1,173 @@
+#include "engine/vocabulary.h"
+
+#include <algorithm>
+
+#include <nlohmann/json.hpp>
+
+#include "io/mapped_file.h"
+
+namespace godwit {
+namespace {
+
+Result<GgufVocab> read_vocab(const GgufMetadata& meta) {
+  GgufVocab vocab;
+  auto ids = [&](const char* key, TokenId& id) -> Status {
+    GODWIT_ASSIGN(auto value, meta.find<int64_t>(key));
+    if (value) id = static_cast<TokenId>(std::clamp<int64_t>(*value, -1, INT32_MAX));
+    return {};
+  };
+  auto strings = [&](const char* key, std::vector<std::string>& out) -> Status {
+    GODWIT_ASSIGN(auto values, meta.find<std::span<const std::string>>(key));
+    if (values) out.assign(values->begin(), values->end());
+    return {};
+  };
+  GODWIT_ASSIGN(vocab.model, meta.get<std::string>("tokenizer.ggml.model"));
+  GODWIT_ASSIGN(vocab.pre, meta.get_or<std::string>("tokenizer.ggml.pre", ""));
+  GODWIT_TRY(strings("tokenizer.ggml.tokens", vocab.tokens));
+  GODWIT_TRY(strings("tokenizer.ggml.merges", vocab.merges));
+  GODWIT_ASSIGN(vocab.scores, meta.get_or<std::vector<float>>("tokenizer.ggml.scores", {}));
+  GODWIT_ASSIGN(auto types, meta.get_or<std::vector<int64_t>>("tokenizer.ggml.token_type", {}));
+  vocab.types.assign(types.begin(), types.end());
+  GODWIT_TRY(ids("tokenizer.ggml.bos_token_id", vocab.bos));
+  GODWIT_TRY(ids("tokenizer.ggml.eos_token_id", vocab.eos));
+  GODWIT_TRY(ids("tokenizer.ggml.eot_token_id", vocab.eot));
+  GODWIT_TRY(ids("tokenizer.ggml.unknown_token_id", vocab.unk));
+  GODWIT_TRY(ids("tokenizer.ggml.padding_token_id", vocab.pad));
+  GODWIT_ASSIGN(vocab.add_bos, meta.find<bool>("tokenizer.ggml.add_bos_token"));
+  GODWIT_ASSIGN(vocab.add_eos, meta.find<bool>("tokenizer.ggml.add_eos_token"));
+  GODWIT_ASSIGN(vocab.add_space_prefix, meta.find<bool>("tokenizer.ggml.add_space_prefix"));
+  GODWIT_ASSIGN(vocab.remove_extra_whitespaces, meta.find<bool>("tokenizer.ggml.remove_extra_whitespaces"));
+  GODWIT_ASSIGN(auto charsmap, meta.get_or<std::vector<int64_t>>("tokenizer.ggml.precompiled_charsmap", {}));
+  vocab.precompiled_charsmap.assign(charsmap.begin(), charsmap.end());
+  GODWIT_ASSIGN(vocab.space_prefix, meta.get_or<std::string>("godwit.tokenizer.space_prefix", ""));
+  GODWIT_ASSIGN(auto flags, meta.get_or<std::vector<int64_t>>("godwit.tokenizer.token_flags", {}));
+  vocab.token_flags.assign(flags.begin(), flags.end());
+  return vocab;
+}
+
+void add_end(std::vector<TokenId>& ends, std::optional<TokenId> id) {
+  if (id && std::find(ends.begin(), ends.end(), *id) == ends.end()) ends.push_back(*id);
+}
+
+// Turn-ending tokens by the names that models give them; many files list only one of theirs.
+void add_known_ends(const Tokenizer& tokenizer, std::vector<TokenId>& ends) {
+  for (const char* name : {"<|im_end|>", "<|eot_id|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|eom_id|>"})
+    if (auto id = tokenizer.find(name); id && tokenizer.is_special(*id)) add_end(ends, id);
+}
+
+Result<std::string> file_text(const std::filesystem::path& path) {
+  GODWIT_ASSIGN(auto file, MappedFile::open(path));
+  return std::string(reinterpret_cast<const char*>(file->bytes().data()), file->bytes().size());
+}
+
+// "eos_token_id" of generation_config.json or config.json: a number or a list of them.
+Status read_end_tokens(const HfFolder& folder, std::vector<TokenId>& ends) {
+  for (const auto& object : {folder.generation_config(), std::optional(folder.config())}) {
+    if (!object || !object->has("eos_token_id")) continue;
+    if (object->value()["eos_token_id"].is_array()) {
+      GODWIT_ASSIGN(auto ids, object->get<std::vector<int64_t>>("eos_token_id"));
+      for (int64_t id : ids) add_end(ends, static_cast<TokenId>(id));
+    } else {
+      GODWIT_ASSIGN(int64_t id, object->get<int64_t>("eos_token_id"));
+      add_end(ends, static_cast<TokenId>(id));
+    }
+    return {};
+  }
+  return {};
+}
+
+std::vector<std::string> special_texts(const Tokenizer& tokenizer) {
+  std::vector<std::string> texts;
+  for (TokenId id = 0; id < tokenizer.vocab_size(); ++id)
+    if (tokenizer.is_special(id) && tokenizer.token_text(id).size() > 1) texts.emplace_back(tokenizer.token_text(id));
+  std::sort(texts.begin(), texts.end(), [](const auto& a, const auto& b) { return a.size() > b.size(); });
+  return texts;
+}
+
+std::string token_or_empty(const Tokenizer& tokenizer, std::optional<TokenId> id) {
+  return id ? std::string(tokenizer.token_text(*id)) : std::string();
+}
+
+}  // namespace
+
+Result<Vocabulary> load_vocabulary(const ModelSource& source, const std::string& chat_template) {
+  std::optional<Tokenizer> tokenizer;
+  std::vector<TokenId> ends;
+  nlohmann::ordered_json template_json;
+  if (const Gguf* gguf = source.gguf()) {
+    const GgufMetadata& meta = gguf->metadata();
+    GODWIT_ASSIGN(GgufVocab vocab, read_vocab(meta));
+    GODWIT_ASSIGN(tokenizer, Tokenizer::from_gguf(std::move(vocab), source.label()));
+    GODWIT_ASSIGN(auto listed, meta.get_or<std::vector<int64_t>>("godwit.end_token_ids", {}));
+    for (int64_t id : listed) add_end(ends, static_cast<TokenId>(id));
+    GODWIT_ASSIGN(auto text, meta.find<std::string>("tokenizer.chat_template"));
+    if (text) template_json = *text;
+  } else {
+    const HfFolder& folder = *source.folder();
+    GODWIT_ASSIGN(std::string json, file_text(folder.path() / "tokenizer.json"));
+    std::string config;
+    if (folder.tokenizer_config()) {
+      GODWIT_ASSIGN(config, file_text(folder.path() / "tokenizer_config.json"));
+    }
+    GODWIT_ASSIGN(tokenizer, Tokenizer::from_json(json, config, source.label()));
+    GODWIT_TRY(read_end_tokens(folder, ends));
+    GODWIT_ASSIGN(auto text, folder.chat_template());
+    if (text) template_json = *text;
+  }
+  add_end(ends, tokenizer->eos());
+  add_end(ends, tokenizer->eot());
+  if (ends.empty()) add_known_ends(*tokenizer, ends);
+  Vocabulary vocabulary{*tokenizer, std::move(ends), special_texts(*tokenizer), std::nullopt, {}, {}};
+  if (!chat_template.empty()) template_json = chat_template;
+  if (template_json.is_string()) vocabulary.chat_source = template_json.get<std::string>();
+  auto chat = ChatTemplate::from_json(template_json, token_or_empty(*tokenizer, tokenizer->bos()),
+                                      token_or_empty(*tokenizer, tokenizer->eos()), source.label());
+  if (chat)
+    vocabulary.chat = std::move(*chat);
+  else
+    vocabulary.chat_error = chat.error().message;
+  return vocabulary;
+}
+
+namespace {
+
+constexpr std::string_view kBreak = "\xEE\x80\x80";  // U+E000, private use
+
+// Puts kBreak inside every special token that a message's text spells out. Returns whether there was one.
+bool break_specials(const std::vector<std::string>& specials, nlohmann::ordered_json& value) {
+  bool found = false;
+  if (value.is_structured()) {
+    for (auto& item : value) found |= break_specials(specials, item);
+    return found;
+  }
+  if (!value.is_string()) return false;
+  auto& text = value.get_ref<std::string&>();
+  for (const std::string& special : specials) {
+    for (size_t at = text.find(special); at != std::string::npos; at = text.find(special, at + special.size())) {
+      text.insert(at + 1, kBreak);
+      found = true;
+    }
+  }
+  return found;
+}
+
+}  // namespace
+
+Result<std::vector<TokenId>> encode_chat(const Vocabulary& vocabulary, nlohmann::ordered_json messages,
+                                         const ChatOptions& options) {
+  if (!vocabulary.chat) return errorf(ErrorCode::kUnsupported, "{}", vocabulary.chat_error);
+  const EncodeOptions encode{.add_special = false, .parse_special = true};
+  const bool hostile = break_specials(vocabulary.specials, messages);
+  GODWIT_ASSIGN(std::string text, vocabulary.chat->apply(messages, options));
+  if (!hostile) return vocabulary.tokenizer.encode(text, encode);
+  std::vector<TokenId> tokens;
+  for (size_t begin = 0; begin <= text.size();) {
+    size_t end = std::min(text.find(kBreak, begin), text.size());
+    GODWIT_ASSIGN(auto part, vocabulary.tokenizer.encode(std::string_view(text).substr(begin, end - begin), encode));
+    tokens.insert(tokens.end(), part.begin(), part.end());
+    begin = end + kBreak.size();
+  }
+  return tokens;
+}
+
+}  // namespace godwit

@@ -1,0 +1,102 @@
+#include "model/source.h"
+
+namespace godwit {
+
+Result<ModelSource> ModelSource::open(const std::filesystem::path& path) {
+  ModelSource source;
+  source.label_ = path.string();
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error)) {
+    GODWIT_ASSIGN(HfFolder folder, HfFolder::open(path));
+    source.folder_ = std::make_shared<const HfFolder>(std::move(folder));
+    GODWIT_ASSIGN(ConfigReader reader,
+                  ConfigReader::from_hf(source.folder_->config()));
+    for (const char* prefix : {"", "language_model.", "model.language_model."}) {
+      source.hf_prefix_ = prefix;
+      GODWIT_ASSIGN(const TensorEntry* embedding, source.find("model.embed_tokens.weight"));
+      if (embedding != nullptr) break;
+    }
+    GODWIT_TRY(source.configure(reader));
+    return source;
+  }
+  GODWIT_ASSIGN(Gguf gguf, Gguf::open(path));
+  source.gguf_ = std::make_shared<const Gguf>(std::move(gguf));
+  GODWIT_ASSIGN(ConfigReader reader, ConfigReader::from_gguf(*source.gguf_, source.label_));
+  GODWIT_TRY(source.configure(reader));
+  return source;
+}
+
+Result<ModelSource> ModelSource::from_memory(std::shared_ptr<const void> owner, std::span<const std::byte> bytes,
+                                             std::string label) {
+  ModelSource source;
+  source.label_ = label;
+  GODWIT_ASSIGN(Gguf gguf, Gguf::parse(std::move(owner), bytes, std::move(label)));
+  source.gguf_ = std::make_shared<const Gguf>(std::move(gguf));
+  GODWIT_ASSIGN(ConfigReader reader, ConfigReader::from_gguf(*source.gguf_, source.label_));
+  GODWIT_TRY(source.configure(reader));
+  return source;
+}
+
+Status ModelSource::configure(const ConfigReader& reader) {
+  GODWIT_ASSIGN(family_, find_model_family(reader));
+  config_ = {};
+  GODWIT_TRY(family_->configure(reader, config_));
+  config_.family = family_->name;
+  // The embedding has the last word on the size of the vocabulary: configurations may omit or round it.
+  GODWIT_ASSIGN(auto embedding, tensor("token_embd.weight"));
+  if (embedding[0]->shape.size() == 2) config_.vocab_size = embedding[0]->shape[0];
+  if (reader.is_gguf())  // GGUF marks dense layers of a mixed model by what tensors they have
+    for (size_t i = 0; i < config_.layers.size(); ++i)
+      config_.layers[i].experts = config_.experts > 0 && has(fmt::format("blk.{}.ffn_gate_inp.weight", i));
+  return validate(config_, reader.label());
+}
+
+Result<const TensorEntry*> ModelSource::find(const std::string& name) const {
+  if (gguf_) return gguf_->find(name);
+  // Newer multimodal checkpoints say model.language_model.layers, older ones language_model.model.layers.
+  if (hf_prefix_ == "model.language_model." && name.substr(0, 6) == "model.")
+    return folder_->weights().find(hf_prefix_ + name.substr(6));
+  return folder_->weights().find(hf_prefix_ + name);
+}
+
+Result<std::vector<const TensorEntry*>> ModelSource::pieces(const std::string& gguf_name) const {
+  std::vector<const TensorEntry*> found;
+  const std::string name = gguf_ ? gguf_name : hf_tensor_name(*family_, gguf_name);
+  if (name.empty()) return found;
+  const size_t expert = name.find("[]");
+  const int count = expert == std::string::npos ? 1 : config_.experts;
+  for (int i = 0; i < count; ++i) {
+    const std::string one =
+        expert == std::string::npos ? name : name.substr(0, expert) + std::to_string(i) + name.substr(expert + 2);
+    GODWIT_ASSIGN(const TensorEntry* entry, find(one));
+    if (entry == nullptr) return std::vector<const TensorEntry*>{};
+    found.push_back(entry);
+  }
+  return found;
+}
+
+bool ModelSource::has(const std::string& gguf_name) const {
+  auto found = pieces(gguf_name);
+  return !found || !found->empty();
+}
+
+Result<std::vector<const TensorEntry*>> ModelSource::tensor(const std::string& gguf_name) const {
+  GODWIT_ASSIGN(auto found, pieces(gguf_name));
+  if (found.empty())
+    return errorf(ErrorCode::kNotFound, "{}: the tensor '{}' is missing; the file is incomplete or of another kind", label_,
+                  gguf_ ? gguf_name : hf_prefix_ + hf_tensor_name(*family_, gguf_name));
+  return found;
+}
+
+size_t ModelSource::weight_bytes() const {
+  size_t bytes = 0;
+  for (const TensorEntry& entry : gguf_ ? gguf_->tensors() : folder_->weights().tensors()) bytes += entry.bytes.size();
+  return bytes;
+}
+
+std::shared_ptr<const void> ModelSource::owner() const {
+  if (gguf_) return gguf_->owner();
+  return folder_->weights().owner();
+}
+
+}  // namespace godwit

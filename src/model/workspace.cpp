@@ -1,0 +1,71 @@
+#include <algorithm>
+
+#include "model/decoder.h"
+
+namespace godwit {
+namespace {
+
+// Hands out consecutive pieces of a block; with no block it only counts.
+class Carver {
+ public:
+  explicit Carver(std::byte* base) : base_(base) {}
+  Tensor operator()(int64_t rows, int64_t columns, DType dtype = DType::kF32) {
+    std::byte* at = base_ == nullptr ? nullptr : base_ + used_;
+    Tensor tensor(at, dtype, {rows, columns});
+    used_ += (tensor.bytes() + 63) / 64 * 64;
+    return tensor;
+  }
+  size_t used() const { return used_; }
+
+ private:
+  std::byte* base_;
+  size_t used_ = 0;
+};
+
+}  // namespace
+
+
+size_t Workspace::bytes(const ModelConfig& config, int max_rows, int max_logit_rows) {
+  Workspace dry;
+  return dry.carve(nullptr, config, max_rows, max_logit_rows);
+}
+
+size_t Workspace::carve(std::byte* base, const ModelConfig& c, int rows, int logit_rows) {
+  Carver carve(base);
+  const int64_t expert_rows = static_cast<int64_t>(rows) * c.experts_per_token;
+  const int64_t ffn = std::max(c.ffn_dim * rows, c.expert_ffn_dim * expert_rows);
+  max_rows_ = rows;
+  max_logit_rows_ = logit_rows;
+  tokens_ = carve(rows, 1, DType::kI32);
+  positions_ = carve(rows, 1, DType::kI32);
+  hidden_ = carve(rows, c.dim);
+  normed_ = carve(rows, c.dim);
+  projected_ = carve(rows, c.dim);
+  q_ = carve(rows, c.q_dim());
+  attended_ = carve(rows, c.q_dim());
+  k_ = carve(rows, c.kv_dim());
+  v_ = carve(rows, c.kv_dim());
+  lse_ = carve(rows, c.heads);
+  gate_ = carve(1, ffn);
+  up_ = carve(1, ffn);
+  if (c.experts > 0) {
+    router_ = carve(rows, c.experts);
+    expert_weights_ = carve(rows, c.experts_per_token);
+    expert_ids_ = carve(rows, c.experts_per_token, DType::kI32);
+    expert_out_ = carve(expert_rows, c.dim);
+  }
+  logit_rows_ = carve(logit_rows, 1, DType::kI32);
+  logit_hidden_ = carve(logit_rows, c.dim);
+  logits_ = carve(logit_rows, c.vocab_size);
+  return carve.used();
+}
+
+Result<Workspace> Workspace::create(Backend& backend, const ModelConfig& config, int max_rows, int max_logit_rows) {
+  GODWIT_CHECK(max_rows > 0 && max_logit_rows > 0 && max_logit_rows <= max_rows);
+  Workspace workspace;
+  GODWIT_ASSIGN(workspace.memory_, backend.allocate(bytes(config, max_rows, max_logit_rows)));
+  workspace.carve(workspace.memory_.data(), config, max_rows, max_logit_rows);
+  return workspace;
+}
+
+}  // namespace godwit
