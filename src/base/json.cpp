@@ -80,7 +80,13 @@ class Builder final : public nlohmann::json_sax<json> {
   template <class V>
   bool add(V&& value) {
     put(std::forward<V>(value));
-    return true;
+    return count();
+  }
+  bool count() {
+    if (++values_ <= limits_.max_values) return true;
+    error_ = {ErrorCode::kExhausted,
+              fmt::format("{}: JSON holds more than the limit of {} values", label_, limits_.max_values)};
+    return false;
   }
   bool open(json container) {
     if (stack_.size() >= static_cast<size_t>(std::max(limits_.max_depth, 0))) {
@@ -90,7 +96,7 @@ class Builder final : public nlohmann::json_sax<json> {
     }
     // The parent's storage does not move while a child is open, so the pointers on the stack stay valid.
     stack_.push_back(put(std::move(container)));
-    return true;
+    return count();
   }
   bool close() {
     stack_.pop_back();
@@ -101,6 +107,7 @@ class Builder final : public nlohmann::json_sax<json> {
   const JsonLimits& limits_;
   json root_;
   std::vector<json*> stack_;
+  size_t values_ = 0;
   json* slot_ = nullptr;  // where the value of the last key goes
   Error error_;
 };

@@ -19,8 +19,9 @@ namespace godwit {
 
 struct JsonLimits {
   size_t max_bytes = size_t{256} << 20;
-  int max_depth = 64;        // arrays and objects inside one another; a bare value has depth 0
-  bool unique_keys = false;  // false: of two equal keys in one object the later one counts, as in Python
+  size_t max_values = size_t{16} << 20;  // numbers, strings, arrays, … in all: what bounds the memory
+  int max_depth = 64;                    // arrays and objects inside one another; a bare value has depth 0
+  bool unique_keys = false;              // false: of two equal keys in one object the later one counts, as in Python
 };
 
 // Parses one JSON text (RFC 8259, UTF-8). `label` is what errors call it: a file name, "request body".

@@ -60,6 +60,14 @@ TEST(Json, LimitsHold) {
   for (int i = 0; i < 100'000; ++i) objects += R"({"a":)";
   EXPECT_FALSE(parse_json(objects, "t"));
 
+  limits.max_values = 3;
+  EXPECT_TRUE(parse_json("[1,[]]", "t", limits));
+  for (const char* text : {"[1,2,3]", "[[],[],[]]", R"({"a":{},"b":0,"c":0})"}) {
+    auto many = parse_json(text, "t", limits);
+    ASSERT_FALSE(many) << text;
+    EXPECT_EQ(many.error().code, ErrorCode::kExhausted);
+  }
+
   limits.max_bytes = 4;
   EXPECT_TRUE(parse_json("1234", "t", limits));
   auto big = parse_json("12345", "t", limits);
