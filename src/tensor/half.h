@@ -13,6 +13,7 @@
 namespace godwit {
 
 inline constexpr float kF16Max = 65504.0f;
+inline constexpr float kF16MinNormal = 0x1p-14f;
 inline constexpr float kF16MinSubnormal = 0x1p-24f;
 
 inline float f16_to_float(uint16_t half) {
@@ -51,7 +52,7 @@ inline uint16_t float_to_bf16(float value) {
   return static_cast<uint16_t>((bits & 0x7fffffffu) > 0x7f800000u ? nan : rounded);
 }
 
-// 2^(code - 127); 255 is NaN (OCP Microscaling Formats 1.0, 5.4.1).
+// 2^(code - 127); 255 is NaN (OCP Microscaling Formats 1.0).
 inline float e8m0_to_float(uint8_t code) {
   const uint32_t bits = code == 0 ? 0x00400000u : static_cast<uint32_t>(code) << 23;
   return code == 255 ? std::numeric_limits<float>::quiet_NaN() : std::bit_cast<float>(bits);

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <limits>
 
 #include "base/check.h"
@@ -56,20 +57,31 @@ struct Row {
   float limit;  // block types: larger magnitudes saturate to it
 };
 
+// In the order of the enum.
 constexpr Row kRows[] = {
     {DType::kF32, load_f32, store_f32, 0},
     {DType::kF16, load_plain<uint16_t, f16_to_float>, store_plain<uint16_t, float_to_f16>, 0},
     {DType::kBF16, load_plain<uint16_t, bf16_to_float>, store_plain<uint16_t, float_to_bf16>, 0},
     {DType::kI32, load_plain<int32_t, int_to_float>, store_plain<int32_t, float_to_int>, 0},
-    {DType::kQ4_0, dequantize_q4_0, quantize_q4_0, kF16Max * 8},
+    {DType::kQ4_0, dequantize_q4_0, quantize_q4_0, kF16Max * 7},
+    {DType::kQ4_1, dequantize_q4_1, quantize_q4_1, kF16Max},
+    {DType::kQ5_0, dequantize_q5_0, quantize_q5_0, kF16Max * 15},
+    {DType::kQ5_1, dequantize_q5_1, quantize_q5_1, kF16Max},
     {DType::kQ8_0, dequantize_q8_0, quantize_q8_0, kF16Max * 127},
+    {DType::kQ2_K, dequantize_q2_k, quantize_q2_k, kF16Max * 15},
+    {DType::kQ3_K, dequantize_q3_k, quantize_q3_k, kF16Max * 31 * 3},
+    {DType::kQ4_K, dequantize_q4_k, quantize_q4_k, kF16Max * 63},
+    {DType::kQ5_K, dequantize_q5_k, quantize_q5_k, kF16Max * 63},
+    {DType::kQ6_K, dequantize_q6_k, quantize_q6_k, kF16Max * 127 * 31},
+    {DType::kIQ4_NL, dequantize_iq4_nl, quantize_iq4_nl, kF16Max * 113},
+    {DType::kIQ4_XS, dequantize_iq4_xs, quantize_iq4_xs, kF16Max * 31 * 113},
+    {DType::kMXFP4, dequantize_mxfp4, quantize_mxfp4, 0x1.8p127f},
 };
 
 const Row& row_of(DType type) {
-  for (const Row& row : kRows)
-    if (row.type == type) return row;
-  GODWIT_CHECK(false, "no conversion for {}", dtype_name(type));
-  return kRows[0];
+  const size_t index = static_cast<size_t>(type);
+  GODWIT_CHECK(index < std::size(kRows) && kRows[index].type == type, "no conversion for {}", dtype_name(type));
+  return kRows[index];
 }
 
 size_t count_blocks(DType type, size_t elements) {
