@@ -3,14 +3,17 @@
 #   godwit_method_table(kv FOLDER codecs ROW KvCodecRow PREFIX kv_codec HEADER kv/codec.h)
 #
 # Each codecs/NAME.cpp defines `extern const KvCodecRow kv_codec_NAME`; the generated source defines
-# `std::span<const KvCodecRow* const> all_kv_codecs()`, sorted by file name, and joins godwit_kv. A row that registered
+# `std::span<const KvCodecRow* const> all_kv_codecs()` (FUNCTION gives another name), sorted by file name, and joins godwit_kv. A row that registered
 # itself would be dropped by the linker with its object file, since nothing in a static library refers to it.
 function(godwit_method_table library)
-  cmake_parse_arguments(ARG "" "FOLDER;ROW;PREFIX;HEADER" "" ${ARGN})
+  cmake_parse_arguments(ARG "" "FOLDER;ROW;PREFIX;HEADER;FUNCTION" "" ${ARGN})
   file(GLOB files CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${ARG_FOLDER}/*.cpp)
   list(FILTER files EXCLUDE REGEX "_(test|fuzz)\\.cpp$")
   list(SORT files)
   list(LENGTH files count)
+  if(NOT ARG_FUNCTION)
+    set(ARG_FUNCTION all_${ARG_PREFIX}s)
+  endif()
 
   set(declarations "")
   set(rows "")
@@ -31,7 +34,7 @@ function(godwit_method_table library)
 namespace godwit {
 
 ${declarations}
-std::span<const ${ARG_ROW}* const> all_${ARG_PREFIX}s() {
+std::span<const ${ARG_ROW}* const> ${ARG_FUNCTION}() {
 ${body}}
 
 }  // namespace godwit

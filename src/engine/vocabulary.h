@@ -24,6 +24,9 @@ struct Vocabulary {
 // error here: a model can be used without one.
 Result<Vocabulary> load_vocabulary(const ModelSource& source, const std::string& chat_template);
 
+// The keys that GgufVocab's comments name.
+Status write_vocab(const GgufVocab& vocab, GgufMetadata& metadata);
+
 // Tokens of a rendered conversation. Special tokens that the template writes count; those inside messages are mere text.
 Result<std::vector<TokenId>> encode_chat(const Vocabulary& vocabulary, nlohmann::ordered_json messages,
                                          const ChatOptions& options);

@@ -161,6 +161,9 @@ Result<RopeConfig> ConfigReader::gguf_rope(double default_theta, std::string_vie
   GODWIT_TRY(read("", "rope.scaling.factor", rope.factor));
   GODWIT_TRY(read("", "rope.scaling.attn_factor", rope.attention_factor));
   GODWIT_TRY(read("", "rope.scaling.original_context_length", rope.original_context));
+  // For YaRN, GGUF gives a factor on top of the method's own rule.
+  if (rope.scaling == Scaling::kYarn && rope.attention_factor > 0 && rope.factor > 1)
+    rope.attention_factor *= 0.1 * std::log(rope.factor) + 1.0;
   GODWIT_TRY(read("", "rope.scaling.yarn_beta_fast", rope.beta_fast));
   GODWIT_TRY(read("", "rope.scaling.yarn_beta_slow", rope.beta_slow));
   auto factors = [&](const char* name, std::vector<float>& out) -> Status {

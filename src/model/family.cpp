@@ -71,6 +71,8 @@ Status configure_experts(const ConfigReader& r, ModelConfig& c) {
   GODWIT_TRY(r.require("num_experts_per_tok", "expert_used_count", c.experts_per_token));
   c.expert_ffn_dim = c.ffn_dim;
   GODWIT_TRY(r.read("moe_intermediate_size", "expert_feed_forward_length", c.expert_ffn_dim));
+  GODWIT_ASSIGN(auto normalize, r.boolean("norm_topk_prob", "expert_weights_norm"));
+  c.normalize_experts = normalize.value_or(c.normalize_experts);
   for (LayerConfig& layer : c.layers) layer.experts = true;
   return {};
 }
@@ -82,6 +84,10 @@ Status configure_windows(const ConfigReader& r, ModelConfig& c, const std::funct
   GODWIT_ASSIGN(auto types, r.texts("layer_types"));
   if (!types.empty() && types.size() != c.layers.size())
     return errorf(ErrorCode::kBadData, "{}: layer_types lists {} layers of {}", r.label(), types.size(), c.layers.size());
+  GODWIT_ASSIGN(auto flags, r.numbers("", "attention.sliding_layers"));
+  if (!flags.empty() && flags.size() != c.layers.size())
+    return errorf(ErrorCode::kBadData, "{}: sliding_layers lists {} layers of {}", r.label(), flags.size(), c.layers.size());
+  for (double flag : flags) types.emplace_back(flag != 0 ? "sliding_attention" : "full_attention");
   for (size_t i = 0; i < c.layers.size(); ++i) {
     const bool sliding = types.empty() ? is_sliding(static_cast<int>(i)) : types[i] == "sliding_attention";
     c.layers[i].window = sliding ? window : 0;

@@ -17,12 +17,11 @@ constexpr TensorNames kNames[] = {
 
 Status configure(const ConfigReader& reader, ModelConfig& config) {
   config.head_dim = 128;
+  config.normalize_experts = reader.is_gguf();  // the default where the file does not say
   GODWIT_TRY(configure_decoder(reader, config));
   GODWIT_TRY(configure_experts(reader, config));
   config.qk_norm = true;
   if (reader.is_gguf()) return {};
-  GODWIT_ASSIGN(auto normalize, reader.boolean("norm_topk_prob", ""));
-  config.normalize_experts = normalize.value_or(false);
   int step = 1;
   GODWIT_TRY(reader.read("decoder_sparse_step", "", step));
   if (step < 1) return errorf(ErrorCode::kBadData, "{}: decoder_sparse_step is {}", reader.label(), step);

@@ -1,0 +1,23 @@
+// Ctrl-C as a stop request: the first one stops the work at hand, a second one within it ends the program as usual.
+#pragma once
+
+#include <stop_token>
+
+namespace godwit::cli {
+
+class InterruptScope {
+ public:
+  InterruptScope();
+  ~InterruptScope();
+  InterruptScope(const InterruptScope&) = delete;
+  InterruptScope& operator=(const InterruptScope&) = delete;
+
+  std::stop_token token() const { return source_.get_token(); }
+
+ private:
+  std::stop_source source_;
+  struct Watcher;
+  Watcher* watcher_;
+};
+
+}  // namespace godwit::cli

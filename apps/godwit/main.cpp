@@ -1,0 +1,52 @@
+// godwit: one program, one verb per file. Answers go to stdout, everything else to stderr. Exit code 0: done, 1: failed
+// with one line that says why, 2: wrong usage.
+#include <csignal>
+#include <cstdio>
+
+#include "verbs.h"
+
+namespace godwit::cli {
+
+CLI::App* add_verb(Program& program, const char* name, const char* description) {
+  CLI::App* verb = program.app.add_subcommand(name, description);
+  verb->add_flag("--json", program.json, "Print results as JSON on stdout");
+  return verb;
+}
+
+namespace {
+
+int exit_code(const Error& error) {
+  std::fprintf(stderr, "godwit: %s\n", error.message.c_str());
+  return error.code == ErrorCode::kInvalidArgument ? 2 : 1;
+}
+
+int main(int argc, char** argv) {
+  Program program;
+  program.app.description("Godwit: LLM inference for the longest contexts");
+  program.app.set_version_flag("--version", "godwit " GODWIT_VERSION);
+  program.app.require_subcommand(1);
+  program.app.get_formatter()->column_width(34);
+  add_run(program);
+  add_chat(program);
+  add_tokenize(program);
+  add_inspect(program);
+  add_quantize(program);
+  add_methods(program);
+  try {
+    program.app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    const bool asked_for_help = error.get_exit_code() == 0;
+    const int code = program.app.exit(error);
+    return asked_for_help ? code : 2;
+  }
+  std::signal(SIGPIPE, SIG_IGN);  // a reader that goes away is an error of write, not our end
+  Status status = program.run();
+  if (!status) return exit_code(status.error());
+  if (std::fflush(stdout) != 0) return exit_code({ErrorCode::kIo, "stdout cannot be written"});
+  return 0;
+}
+
+}  // namespace
+}  // namespace godwit::cli
+
+int main(int argc, char** argv) { return godwit::cli::main(argc, argv); }

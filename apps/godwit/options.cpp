@@ -1,0 +1,105 @@
+#include "options.h"
+
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+#include <sstream>
+
+#include "base/result.h"
+#include "progress.h"
+
+namespace godwit::cli {
+
+void ModelFlags::add_to(CLI::App& verb) {
+  auto* group = verb.add_option_group("model");
+  group->add_option("-m,--model", options.model, "GGUF file or Hugging Face folder (default: the built-in model)");
+  group->add_option("-t,--threads", options.threads, "Threads (default: all cores)");
+  group->add_option("--simd", options.simd, "SIMD target, or 'scalar' (default: the machine's best)");
+  group->add_option("-c,--ctx", options.context_tokens, "Longest context in tokens (default: the model's, or what fits)");
+  group->add_option("--prefill-chunk", options.prefill_chunk, "Prompt tokens computed at once")->capture_default_str();
+  group->add_option("--kv-codec", options.kv_codec, "How K and V are stored; see 'godwit methods'")->capture_default_str();
+  group->add_option("--kv-memory", kv_memory, "Hard limit of KV memory, e.g. 2GiB (default: from the machine's)");
+  group->add_option("--prefill", options.prefill, "Attention planner of the prompt")->capture_default_str();
+  group->add_option("--decode", options.decode, "Attention planner of generated tokens")->capture_default_str();
+  group->add_option("--chat-template", chat_template_file, "Jinja file to use instead of the model's template");
+}
+
+Result<Engine> ModelFlags::open() {
+  EngineOptions opened = options;
+  if (!kv_memory.empty()) {
+    GODWIT_ASSIGN(opened.kv_budget_bytes, parse_bytes(kv_memory));
+  }
+  if (!chat_template_file.empty()) {
+    GODWIT_ASSIGN(opened.chat_template, read_input(chat_template_file));
+  }
+  ProgressBar bar("load");
+  opened.on_load = [&](double share) { bar.show(share); };
+  return Engine::open(opened);
+}
+
+void GenerateFlags::add_to(CLI::App& verb) {
+  auto* group = verb.add_option_group("generation");
+  SamplingOptions& s = options.sampling;
+  group->add_option("-n,--max-tokens", options.max_tokens, "Most tokens to generate (default: until the model ends)");
+  group->add_option("--temperature,--temp", s.temperature, "0 is greedy")->capture_default_str();
+  group->add_option("--top-k", s.top_k, "Keep the k most likely tokens; 0 keeps all")->capture_default_str();
+  group->add_option("--top-p", s.top_p, "Keep the likeliest tokens of this total probability")->capture_default_str();
+  group->add_option("--min-p", s.min_p, "Drop tokens less likely than this share of the likeliest")->capture_default_str();
+  group->add_option("--repetition-penalty", s.repetition_penalty, "Above 1 discourages repeats")->capture_default_str();
+  group->add_option("--presence-penalty", s.presence_penalty, "Subtracted from tokens seen")->capture_default_str();
+  group->add_option("--frequency-penalty", s.frequency_penalty, "Subtracted per occurrence")->capture_default_str();
+  group->add_option("--penalty-window", s.penalty_window, "Last tokens that count as seen; -1: all")->capture_default_str();
+  group->add_option("--logit-bias", logit_bias, "ID=VALUE, added to that token's logit; may repeat");
+  group->add_option("--seed", s.seed, "Same seed, same text")->capture_default_str();
+  group->add_option("--stop", options.stop, "Text that ends the answer; may repeat");
+  group->add_option("--min-tokens", s.min_tokens, "No end before this many tokens")->capture_default_str();
+  group->add_flag("--ignore-eos", options.ignore_eos, "The model's end token does not end the answer");
+}
+
+Result<GenerateOptions> GenerateFlags::read() const {
+  GenerateOptions result = options;
+  for (const std::string& text : logit_bias) {
+    int id = 0;
+    float value = 0;
+    char rest = 0;
+    if (std::sscanf(text.c_str(), "%d=%f%c", &id, &value, &rest) != 2)
+      return errorf(ErrorCode::kInvalidArgument, "--logit-bias {} is not ID=VALUE", text);
+    result.sampling.logit_bias.emplace_back(id, value);
+  }
+  return result;
+}
+
+Result<uint64_t> parse_bytes(const std::string& text) {
+  char* end = nullptr;
+  const double value = std::strtod(text.c_str(), &end);
+  const std::string unit(end);
+  double scale = 0;
+  if (unit.empty() || unit == "B") scale = 1;
+  if (unit == "KiB" || unit == "K") scale = 0x1p10;
+  if (unit == "MiB" || unit == "M") scale = 0x1p20;
+  if (unit == "GiB" || unit == "G") scale = 0x1p30;
+  if (unit == "TiB" || unit == "T") scale = 0x1p40;
+  if (end == text.c_str() || scale == 0 || !(value > 0) || value * scale > 0x1p62)
+    return errorf(ErrorCode::kInvalidArgument, "'{}' is not an amount of memory; write it like 512MiB or 2GiB", text);
+  return static_cast<uint64_t>(value * scale);
+}
+
+Result<std::string> read_input(const std::string& path) {
+  std::ostringstream text;
+  if (path == "-") {
+    text << std::cin.rdbuf();
+    if (std::cin.bad()) return errorf(ErrorCode::kIo, "stdin cannot be read");
+    return std::move(text).str();
+  }
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return errorf(ErrorCode::kNotFound, "{}: cannot be opened: {}", path, std::strerror(errno));
+  if (file.peek() == std::ifstream::traits_type::eof() && !file.eof())
+    return errorf(ErrorCode::kIo, "{}: cannot be read; is it a folder?", path);
+  file.clear();
+  text << file.rdbuf();
+  if (file.bad()) return errorf(ErrorCode::kIo, "{}: reading failed", path);
+  return std::move(text).str();
+}
+
+}  // namespace godwit::cli

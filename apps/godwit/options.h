@@ -1,0 +1,35 @@
+// Options that several verbs share, and how their texts become values.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include <godwit/engine.h>
+
+namespace godwit::cli {
+
+// -m, --threads, --ctx, --kv-codec, …
+struct ModelFlags {
+  EngineOptions options;
+  std::string kv_memory, chat_template_file;
+  void add_to(CLI::App& verb);
+  // Opens the engine; on a terminal it shows the progress.
+  Result<Engine> open();
+};
+
+// -n, --temperature, --top-p, --stop, …
+struct GenerateFlags {
+  GenerateOptions options;
+  std::vector<std::string> logit_bias;  // ID=VALUE
+  void add_to(CLI::App& verb);
+  Result<GenerateOptions> read() const;
+};
+
+// "2GiB", "512MiB", "1000000" to bytes.
+Result<uint64_t> parse_bytes(const std::string& text);
+// A file's bytes; "-" is stdin.
+Result<std::string> read_input(const std::string& path);
+
+}  // namespace godwit::cli

@@ -1,0 +1,59 @@
+#include "report.h"
+
+#include <cstdio>
+
+#include <nlohmann/json.hpp>
+
+#include "engine/memory_plan.h"
+
+namespace godwit::cli {
+namespace {
+
+const char* finish_name(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kStop: return "stop";
+    case FinishReason::kLength: return "length";
+    case FinishReason::kCancelled: return "cancelled";
+  }
+  return "";
+}
+
+// The first token comes out of the prefill; the rate counts those after it.
+double decode_rate(const Generation& g) {
+  return g.tokens.size() > 1 && g.decode_seconds > 0 ? static_cast<double>(g.tokens.size() - 1) / g.decode_seconds : 0;
+}
+
+double prefill_rate(const Generation& g) { return g.prefill_seconds > 0 ? g.prompt_tokens / g.prefill_seconds : 0; }
+
+}  // namespace
+
+nlohmann::json generation_json(const Engine& engine, const Session& session, const Generation& answer) {
+  const EngineInfo info = engine.info();
+  return {{"text", answer.text},
+          {"tokens", answer.tokens},
+          {"finish_reason", finish_name(answer.finish)},
+          {"prompt_tokens", answer.prompt_tokens},
+          {"completion_tokens", answer.tokens.size()},
+          {"prefill_seconds", answer.prefill_seconds},
+          {"prefill_tokens_per_second", prefill_rate(answer)},
+          {"decode_seconds", answer.decode_seconds},
+          {"decode_tokens_per_second", decode_rate(answer)},
+          {"kv_bytes", session.kv_bytes()},
+          {"kv_codec", info.kv_codec},
+          {"context_tokens", info.context_tokens},
+          {"model", info.model},
+          {"backend", info.backend}};
+}
+
+void print_stats(const Engine& engine, const Session& session, const Generation& answer) {
+  const EngineInfo info = engine.info();
+  std::fprintf(stderr,
+               "\n%-22s %s\n%-22s %d tokens in %.2f s (%.0f tok/s)\n%-22s %.2f s\n%-22s %zu tokens, %.1f tok/s\n"
+               "%-22s %s (%s, %.0f bytes per token)\n",
+               "back-end", info.backend.c_str(), "prompt", answer.prompt_tokens, answer.prefill_seconds,
+               prefill_rate(answer), "time to first token", answer.prefill_seconds, "answer", answer.tokens.size(),
+               decode_rate(answer), "KV memory", bytes_text(session.kv_bytes()).c_str(), info.kv_codec.c_str(),
+               info.kv_bytes_per_token);
+}
+
+}  // namespace godwit::cli

@@ -1,0 +1,69 @@
+// godwit tokenize: text to token ids and back.
+#include <iostream>
+
+#include <nlohmann/json.hpp>
+
+#include "base/result.h"
+#include "engine/builtin_model.h"
+#include "engine/vocabulary.h"
+#include "options.h"
+#include "verbs.h"
+
+namespace godwit::cli {
+namespace {
+
+struct Tokenize {
+  std::string model, prompt, file;
+  std::vector<TokenId> decode;
+  bool count = false, pieces = false, parse_special = false, no_bos = false;
+
+  Status run(bool json) const {
+    GODWIT_ASSIGN(ModelSource source, model.empty() ? open_builtin_model() : ModelSource::open(model));
+    GODWIT_ASSIGN(Vocabulary vocabulary, load_vocabulary(source, {}));
+    const Tokenizer& tokenizer = vocabulary.tokenizer;
+    if (!decode.empty()) {
+      std::cout << tokenizer.decode(decode, true) << "\n";
+      return {};
+    }
+    std::string text = prompt;
+    if (prompt.empty()) {
+      GODWIT_ASSIGN(text, read_input(file.empty() ? "-" : file));
+    }
+    GODWIT_ASSIGN(auto ids, tokenizer.encode(text, {.add_special = !no_bos, .parse_special = parse_special}));
+    if (json) {
+      nlohmann::json report = {{"count", ids.size()}, {"tokens", ids}};
+      if (pieces) {
+        auto list = nlohmann::json::array();
+        for (TokenId id : ids) list.push_back(tokenizer.token_text(id));
+        report["pieces"] = std::move(list);
+      }
+      std::cout << report.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
+    } else if (count) {
+      std::cout << ids.size() << "\n";
+    } else if (pieces) {
+      for (TokenId id : ids) std::cout << id << "\t" << tokenizer.token_text(id) << "\n";
+    } else {
+      for (size_t i = 0; i < ids.size(); ++i) std::cout << (i == 0 ? "" : " ") << ids[i];
+      std::cout << "\n";
+    }
+    return {};
+  }
+};
+
+}  // namespace
+
+void add_tokenize(Program& program) {
+  auto state = std::make_shared<Tokenize>();
+  CLI::App* verb = add_verb(program, "tokenize", "Turn text into token ids, or ids into text");
+  verb->add_option("-m,--model", state->model, "GGUF file or Hugging Face folder (default: the built-in model)");
+  verb->add_option("-p,--prompt", state->prompt, "The text");
+  verb->add_option("-f,--file", state->file, "Read the text from this file; '-' is stdin (default)");
+  verb->add_option("--decode", state->decode, "Ids to turn into text");
+  verb->add_flag("--count", state->count, "Print only how many tokens there are");
+  verb->add_flag("--pieces", state->pieces, "Print each token's text too");
+  verb->add_flag("--parse-special", state->parse_special, "Text like <|im_end|> is that special token");
+  verb->add_flag("--no-bos", state->no_bos, "Do not add BOS or EOS");
+  verb->callback([&program, state] { program.run = [&program, state] { return state->run(program.json); }; });
+}
+
+}  // namespace godwit::cli

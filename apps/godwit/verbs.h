@@ -1,0 +1,28 @@
+// The verbs of the command line. Each file adds its verb to the program and leaves in `run` what to do when it is chosen.
+#pragma once
+
+#include <functional>
+
+#include <CLI/CLI.hpp>
+
+#include <godwit/status.h>
+
+namespace godwit::cli {
+
+struct Program {
+  CLI::App app;
+  std::function<Status()> run;  // of the verb on the command line
+  bool json = false;            // results as JSON on stdout
+};
+
+void add_run(Program& program);
+void add_chat(Program& program);
+void add_inspect(Program& program);
+void add_tokenize(Program& program);
+void add_quantize(Program& program);
+void add_methods(Program& program);
+
+// A verb with the options all verbs have.
+CLI::App* add_verb(Program& program, const char* name, const char* description);
+
+}  // namespace godwit::cli

@@ -1,0 +1,192 @@
+#include "engine/convert.h"
+
+#include <algorithm>
+
+#include "base/thread_pool.h"
+#include "engine/vocabulary.h"
+#include "io/gguf_writer.h"
+#include "model/gguf_settings.h"
+#include "tensor/quant.h"
+
+namespace godwit {
+namespace {
+
+struct OutTensor {
+  std::string name;
+  DType dtype;
+  std::vector<int64_t> shape;
+  std::vector<const TensorEntry*> pieces;
+  int head_rows = 0;  // > 0: rows of each head go from halves to pairs
+  float add = 0;
+};
+
+// Every tensor that a model of this shape may have, in the order of a GGUF file.
+std::vector<std::string> tensor_names(size_t layers) {
+  std::vector<std::string> names = {"token_embd.weight", "output_norm.weight", "output.weight"};
+  for (size_t i = 0; i < layers; ++i)
+    for (const char* part :
+         {"attn_norm.weight", "attn_q.weight", "attn_q.bias", "attn_k.weight", "attn_k.bias", "attn_v.weight", "attn_v.bias",
+          "attn_qkv.weight", "attn_qkv.bias", "attn_q_norm.weight", "attn_k_norm.weight", "attn_output.weight",
+          "attn_output.bias", "post_attention_norm.weight", "ffn_norm.weight", "ffn_gate.weight", "ffn_gate.bias",
+          "ffn_up.weight", "ffn_up.bias", "ffn_down.weight", "ffn_down.bias", "ffn_gate_inp.weight", "ffn_gate_exps.weight",
+          "ffn_up_exps.weight", "ffn_down_exps.weight", "post_ffw_norm.weight"})
+      names.push_back(fmt::format("blk.{}.{}", i, part));
+  return names;
+}
+
+// The first type of a falling order whose block divides a row.
+DType fitting(DType wanted, int64_t columns) {
+  for (DType type : {wanted, DType::kQ8_0, DType::kF16})
+    if (columns % dtype_info(type).block_elements == 0) return type;
+  return DType::kF32;
+}
+
+class Converter {
+ public:
+  Converter(const ModelSource& source, const ConvertOptions& options)
+      : source_(source), options_(options), pool_(options.threads) {}
+
+  Result<ConvertReport> run(const std::filesystem::path& path) {
+    GgufWriter writer;
+    GODWIT_TRY(settings(writer));
+    GODWIT_ASSIGN(auto tensors, choose());
+    for (const OutTensor& t : tensors) {
+      GODWIT_TRY(writer.add(t.name, t.dtype, t.shape,
+                            [this, &t](const GgufWriter::Sink& sink) { return convert(t, sink); }));
+      for (const TensorEntry* piece : t.pieces) total_bytes_ += piece->bytes.size();
+    }
+    GODWIT_ASSIGN(report_.bytes, writer.file_bytes());
+    GODWIT_TRY(writer.write(path));
+    return report_;
+  }
+
+ private:
+  Status settings(GgufWriter& writer) {
+    GgufMetadata& meta = writer.metadata();
+    if (const Gguf* gguf = source_.gguf()) {
+      for (const auto& item : gguf->metadata().items()) GODWIT_TRY(meta.set(item.key, item.value));
+    } else {
+      GODWIT_ASSIGN(extra_, write_settings(source_.config(), source_.family(), meta));
+      GODWIT_TRY(meta.set("general.name", source_.folder()->path().filename().string()));
+      GODWIT_TRY(vocabulary(meta));
+    }
+    for (const SettingsTensor& t : extra_)
+      GODWIT_TRY(writer.add(t.name, DType::kF32, {static_cast<int64_t>(t.values.size())}, std::as_bytes(std::span(t.values))));
+    return meta.set("general.quantization_version", uint32_t{2});
+  }
+
+  Status vocabulary(GgufMetadata& meta) const {
+    GODWIT_ASSIGN(Vocabulary vocabulary, load_vocabulary(source_, {}));
+    GODWIT_ASSIGN(GgufVocab vocab, vocabulary.tokenizer.to_gguf_vocab());
+    GODWIT_TRY(write_vocab(vocab, meta));
+    std::vector<uint32_t> ends(vocabulary.end_tokens.begin(), vocabulary.end_tokens.end());
+    if (!ends.empty()) GODWIT_TRY(meta.set("godwit.end_token_ids", GgufArray(ends)));
+    if (!vocabulary.chat_source.empty()) GODWIT_TRY(meta.set("tokenizer.chat_template", vocabulary.chat_source));
+    return {};
+  }
+
+  Result<std::vector<OutTensor>> choose() {
+    std::vector<OutTensor> tensors;
+    std::vector<std::string> names;
+    if (const Gguf* gguf = source_.gguf())
+      for (const TensorEntry& entry : gguf->tensors()) names.push_back(entry.name);
+    else
+      names = tensor_names(source_.config().layers.size());
+    for (const std::string& name : names) {
+      if (!source_.has(name)) continue;
+      OutTensor t;
+      t.name = name;
+      GODWIT_ASSIGN(t.pieces, source_.tensor(name));
+      t.shape = t.pieces[0]->shape;
+      if (t.pieces.size() > 1) t.shape.insert(t.shape.begin(), static_cast<int64_t>(t.pieces.size()));
+      describe(t);
+      for (int64_t n : t.shape) GODWIT_CHECK(n > 0);
+      tensors.push_back(std::move(t));
+    }
+    return tensors;
+  }
+
+  void describe(OutTensor& t) {
+    const ModelConfig& c = source_.config();
+    const bool matrix = t.shape.size() >= 2, router = t.name.find("ffn_gate_inp") != std::string::npos;
+    const bool edge = t.name == "token_embd.weight" || t.name == "output.weight";
+    t.dtype = DType::kF32;
+    if (matrix && !router) {
+      const DType wanted = edge ? options_.embedding_dtype.value_or(options_.dtype) : options_.dtype;
+      t.dtype = fitting(wanted, t.shape.back());
+      if (t.dtype != wanted) report_.exceptions.emplace_back(t.name, t.dtype);
+    }
+    uint64_t numbers = 1;
+    for (int64_t n : t.shape) numbers *= static_cast<uint64_t>(n);
+    report_.weights += numbers;
+    if (source_.gguf() != nullptr) return;
+    if (c.norm_plus_one && t.name.find("norm.weight") != std::string::npos) t.add = 1;
+    if (source_.family().gguf_architecture == "llama" &&
+        (t.name.find("attn_q.") != std::string::npos || t.name.find("attn_k.") != std::string::npos))
+      t.head_rows = c.head_dim;
+  }
+
+  // Where row `row` of the output comes from: pairs (2i, 2i + 1) were rows i and i + half of their head.
+  static int64_t source_row(int64_t row, int head_rows) {
+    if (head_rows == 0) return row;
+    const int64_t head = row / head_rows * head_rows, i = row % head_rows;
+    return head + i / 2 + (i % 2) * (head_rows / 2);
+  }
+
+  Status convert(const OutTensor& t, const GgufWriter::Sink& sink) {
+    for (const TensorEntry* piece : t.pieces) {
+      GODWIT_TRY(convert_piece(t, *piece, sink));
+      done_bytes_ += piece->bytes.size();
+      if (options_.on_progress)
+        options_.on_progress(static_cast<double>(done_bytes_) / static_cast<double>(std::max<uint64_t>(total_bytes_, 1)));
+    }
+    return {};
+  }
+
+  Status convert_piece(const OutTensor& t, const TensorEntry& piece, const GgufWriter::Sink& sink) {
+    // A vector is permuted by elements, so it counts as rows of one; else rows are what the last dimension spans.
+    const bool vector = piece.shape.size() == 1;
+    const int64_t columns = vector ? 1 : piece.shape.back();
+    int64_t rows = piece.shape[0];
+    for (size_t i = 1; i + 1 < piece.shape.size(); ++i) rows *= piece.shape[i];
+    const size_t in_bytes = dtype_bytes(piece.dtype, static_cast<size_t>(columns));
+    const size_t out_bytes = dtype_bytes(t.dtype, static_cast<size_t>(columns));
+    const int64_t batch = std::max<int64_t>(1, (int64_t{1} << 22) / std::max<int64_t>(columns, 1));
+    std::vector<std::byte> out;
+    for (int64_t begin = 0; begin < rows; begin += batch) {
+      const int64_t end = std::min(rows, begin + batch);
+      out.resize(static_cast<size_t>(end - begin) * out_bytes);
+      constexpr int64_t kBlock = 64;
+      pool_.parallel_for((end - begin + kBlock - 1) / kBlock, [&](int64_t block) {
+        std::vector<float> values(static_cast<size_t>(columns));
+        for (int64_t row = begin + block * kBlock; row < std::min(end, begin + (block + 1) * kBlock); ++row) {
+          const auto from = static_cast<size_t>(source_row(row, t.head_rows));
+          dequantize(piece.dtype, piece.bytes.data() + from * in_bytes, values.data(), values.size());
+          for (float& value : values) value += t.add;
+          quantize(t.dtype, values.data(), out.data() + static_cast<size_t>(row - begin) * out_bytes, values.size());
+        }
+      });
+      GODWIT_TRY(sink(out));
+    }
+    return {};
+  }
+
+  const ModelSource& source_;
+  const ConvertOptions& options_;
+  ThreadPool pool_;
+  std::vector<SettingsTensor> extra_;
+  ConvertReport report_;
+  uint64_t total_bytes_ = 0, done_bytes_ = 0;
+};
+
+}  // namespace
+
+Result<ConvertReport> convert_model(const ModelSource& source, const ConvertOptions& options,
+                                    const std::filesystem::path& path) {
+  std::error_code error;
+  if (std::filesystem::equivalent(source.label(), path, error))
+    return errorf(ErrorCode::kInvalidArgument, "{} is the model itself; give the result another name", path.string());
+  return Converter(source, options).run(path);
+}
+
+}  // namespace godwit
