@@ -1,0 +1,87 @@
+// The scalar reference of attention: every visible score in fp64, then one softmax. Slow, short, and what the SIMD
+// kernels are compared with.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "backend/cpu/attention_work.h"
+#include "backend/cpu/partials.h"
+#include "tensor/half.h"
+
+namespace godwit::cpu {
+namespace {
+
+double element(const std::byte* data, DType dtype, size_t index) {
+  if (dtype == DType::kF32) return reinterpret_cast<const float*>(data)[index];
+  const uint16_t bits = reinterpret_cast<const uint16_t*>(data)[index];
+  return dtype == DType::kF16 ? f16_to_float(bits) : bf16_to_float(bits);
+}
+
+struct SeenSlot {
+  const std::byte* v;  // V of its page
+  size_t slot;
+  double score;
+};
+
+std::vector<SeenSlot> seen_slots(const AttentionArgs& args, const AttentionTile& tile, const float* q,
+                                 int32_t position) {
+  const auto head_dim = static_cast<size_t>(args.format.head_dim),
+             tokens = static_cast<size_t>(args.format.page_tokens);
+  const PositionSpan sees(position, args.window);
+  std::vector<SeenSlot> seen;
+  for (uint32_t i = tile.page_begin; i < tile.page_end; ++i) {
+    const PageView page(args, args.plan->pages[i]);
+    for (size_t slot = 0; slot < static_cast<size_t>(page.count); ++slot) {
+      const int32_t slot_position =
+          page.positions != nullptr ? page.positions[slot] : page.min_position + static_cast<int32_t>(slot);
+      if (!sees.holds(slot_position)) continue;
+      double score = 0;
+      for (size_t d = 0; d < head_dim; ++d) score += q[d] * element(page.k, args.format.dtype, d * tokens + slot);
+      score *= args.scale;
+      if (args.softcap > 0) score = args.softcap * std::tanh(score / args.softcap);
+      if (page.bias != nullptr) score += page.bias[slot];
+      seen.push_back({page.v, slot, score});
+    }
+  }
+  return seen;
+}
+
+void attend(const AttentionArgs& args, const AttentionShape& shape, const AttentionTile& tile, int32_t row, int head) {
+  const auto head_dim = static_cast<size_t>(shape.head_dim), at = static_cast<size_t>(row);
+  const size_t offset = static_cast<size_t>(head) * head_dim;
+  const auto* q = reinterpret_cast<const float*>(args.q.data + at * args.q.row_stride_bytes) + offset;
+  auto* out = reinterpret_cast<float*>(args.partial.out.data + at * args.partial.out.row_stride_bytes) + offset;
+  auto* lse = reinterpret_cast<float*>(args.partial.lse.data + at * args.partial.lse.row_stride_bytes) + head;
+  const auto seen = seen_slots(args, tile, q, reinterpret_cast<const int32_t*>(args.positions.data)[row]);
+
+  double top = -std::numeric_limits<double>::infinity(), sum = 0;
+  for (const SeenSlot& slot : seen) top = std::max(top, slot.score);
+  std::vector<double> total(head_dim, 0.0);
+  for (const SeenSlot& slot : seen) {
+    const double weight = std::isinf(top) && top < 0 ? 0 : std::exp(slot.score - top);
+    sum += weight;
+    for (size_t d = 0; d < head_dim; ++d)
+      total[d] += weight * element(slot.v, args.format.dtype, slot.slot * head_dim + d);
+  }
+  for (size_t d = 0; d < head_dim; ++d) out[d] = sum == 0 ? 0.0f : static_cast<float>(total[d] / sum);
+  *lse = sum == 0 ? -std::numeric_limits<float>::infinity() : static_cast<float>(top + std::log(sum));
+}
+
+void attention(Context& context, const AttentionArgs& args) {
+  const AttentionShape shape(args);
+  clear_uncovered(context, args, shape);
+  for (const AttentionTile& tile : args.plan->tiles)
+    for (int32_t row = tile.row_begin; row < tile.row_end; ++row)
+      for (int head = tile.kv_head * shape.group; head < (tile.kv_head + 1) * shape.group; ++head)
+        attend(args, shape, tile, row, head);
+}
+
+}  // namespace
+
+void fill_attention_ref(Kernels& table) {
+  table.attention = &attention;
+  table.kv_write = &kv_write;
+  table.merge_partials = &merge_partials;
+}
+
+}  // namespace godwit::cpu

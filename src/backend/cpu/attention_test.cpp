@@ -1,0 +1,149 @@
+// Attention on every SIMD target and the scalar reference, against the formula in fp64.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "backend/cpu/attention_testing.h"
+
+namespace godwit::testing {
+namespace {
+
+constexpr float kTolerance = 3e-6f;
+
+class AttentionTest : public ::testing::TestWithParam<std::string> {
+ protected:
+  void compare(const CacheOptions& options, int rows, int q_heads, int32_t window = 0, float softcap = 0) {
+    SCOPED_TRACE(fmt::format("{} head_dim {} page {} tokens {} rows {} heads {}/{} window {} softcap {} explicit {}",
+                             dtype_name(options.format.dtype), options.format.head_dim, options.format.page_tokens,
+                             options.tokens, rows, q_heads, options.kv_heads, window, softcap, options.explicit_slots));
+    const TestCache cache(*backend_, options);
+    Queries queries(cache, rows, q_heads);
+    queries.window = window;
+    queries.softcap = softcap;
+    expect_near(attend(*backend_, cache, queries, cache.plan(rows)), attend_fp64(cache, queries), kTolerance);
+  }
+
+  std::unique_ptr<Backend> backend_ = cpu_backend(GetParam());
+};
+
+TEST_P(AttentionTest, HeadSizesAndTypes) {
+  for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16})
+    for (int head_dim : {8, 16, 24, 32, 40, 64, 80, 96, 120, 128, 192, 256})
+      for (int rows : {1, 9}) compare({{dtype, head_dim, 64}, 2, 150, false}, rows, 4);
+}
+
+TEST_P(AttentionTest, GroupsAndPageSizes) {
+  for (int group : {1, 2, 3, 5, 6, 7, 8, 16, 32})
+    for (int rows : {1, 5}) compare({{DType::kF16, 32, 64}, 2, 100, false}, rows, 2 * group);
+  for (int page_tokens : {16, 32, 48, 112, 256})
+    for (int tokens : {1, 15, 16, 17, 300}) compare({{DType::kF16, 64, page_tokens}, 1, tokens, false}, 1, 4);
+}
+
+TEST_P(AttentionTest, LongEnoughForSegments) {
+  for (DType dtype : {DType::kF32, DType::kF16}) {
+    compare({{dtype, 64, 64}, 1, 2500, false}, 3, 4);
+    compare({{dtype, 64, 16}, 2, 1000, false}, 130, 2);
+  }
+}
+
+TEST_P(AttentionTest, WindowAndSoftcap) {
+  for (int32_t window : {1, 7, 64, 100, 1000})
+    for (int rows : {1, 40, 190}) compare({{DType::kF16, 32, 64}, 2, 200, false}, rows, 4, window);
+  for (float softcap : {0.5f, 5.0f, 50.0f}) compare({{DType::kF32, 64, 64}, 2, 200, false}, 20, 4, 0, softcap);
+  compare({{DType::kBF16, 64, 64}, 2, 200, false}, 20, 4, 30, 5.0f);
+}
+
+TEST_P(AttentionTest, ExplicitPositionsAndBias) {
+  for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16})
+    for (int rows : {1, 3, 150})
+      for (int32_t window : {0, 50, 300}) compare({{dtype, 40, 32}, 2, 150, true}, rows, 4, window);
+  compare({{DType::kF16, 64, 64}, 2, 150, true}, 30, 4, 100, 5.0f);
+}
+
+TEST_P(AttentionTest, ScoresFarApart) {
+  const TestCache cache(*backend_, {{DType::kF32, 64, 64}, 1, 1500, false});
+  Queries queries(cache, 4, 2);
+  for (float scale : {-12.0f, 3.0f, 12.0f}) {  // one slot takes nearly all; others underflow
+    queries.scale = scale;
+    expect_near(attend(*backend_, cache, queries, cache.plan(4)), attend_fp64(cache, queries), 1e-4f);
+  }
+}
+
+TEST_P(AttentionTest, NothingVisibleIsTheEmptyPartial) {
+  const TestCache cache(*backend_, {{DType::kF16, 32, 64}, 2, 100, false});
+  Queries queries(cache, 3, 4);
+  queries.positions = {-1, 5, 2000};
+  queries.window = 500;  // row 0 is before all, row 2 long after
+  AttentionPlan plan = cache.plan(3);
+  for (int covered : {2, 1, 0}) {  // tiles of both heads, of one, of none
+    plan.tiles.resize(static_cast<size_t>(covered));
+    const Answer answer = attend(*backend_, cache, queries, plan);
+    const size_t row = answer.out.size() / 3;
+    for (size_t i = 0; i < answer.out.size(); ++i) {
+      const size_t kv_head = i % row / (row / 2);
+      const bool seen = i / row == 1 && static_cast<int>(kv_head) < covered;
+      ASSERT_TRUE(seen || answer.out[i] == 0.0f) << i;
+      ASSERT_EQ(std::isinf(answer.lse[i / 32]), !seen) << i;
+    }
+  }
+}
+
+TEST_P(AttentionTest, MergedTwinsKeepTheirWeight) {
+  // Slots 2i and 2i + 1 hold the same K and V; one slot with bias log 2 stands for both.
+  CacheOptions options{{DType::kF32, 32, 16}, 1, 64, true};
+  TestCache twins(*backend_, options), merged(*backend_, options);
+  options.tokens = 32;
+  for (size_t t = 0; t < 64; ++t) {
+    const size_t source = t / 2;
+    auto& slot = twins.slots[0][t] = merged.slots[0][source];
+    slot.position = static_cast<int32_t>(source);
+    slot.bias = 0;
+  }
+  merged.slots[0].resize(32);
+  merged.refs[0].resize(2);
+  auto store = [&](TestCache& cache, float bias) {
+    for (size_t t = 0; t < cache.slots[0].size(); ++t) {
+      auto& slot = cache.slots[0][t];
+      const PageRef& ref = cache.refs[0][t / 16];
+      const KvSlot place{ref.page, static_cast<uint32_t>(t % 16)};
+      const Tensor k(slot.k.data(), DType::kF32, {1, 1, 32}), v(slot.v.data(), DType::kF32, {1, 1, 32});
+      backend_->kv_write({cache.format(), cache.slab.data(), {&place, 1}, k, v});
+      auto* positions = reinterpret_cast<int32_t*>(cache.aux.data() + ref.aux * cache.format().aux_bytes());
+      positions[place.slot] = slot.position;
+      reinterpret_cast<float*>(positions + 16)[place.slot] = bias;
+    }
+  };
+  for (size_t t = 0; t < 32; ++t) merged.slots[0][t].position = static_cast<int32_t>(t);
+  store(twins, 0.0f);
+  store(merged, std::log(2.0f));
+  Queries queries(twins, 5, 2);
+  queries.positions = {0, 3, 16, 30, 31};
+  expect_near(attend(*backend_, merged, queries, merged.plan(5)), attend(*backend_, twins, queries, twins.plan(5)),
+              kTolerance);
+}
+
+TEST_P(AttentionTest, StridedRows) {
+  const TestCache cache(*backend_, {{DType::kF16, 32, 64}, 2, 100, false});
+  Queries queries(cache, 3, 4);
+  const AttentionPlan plan = cache.plan(3);
+  const Answer want = attend(*backend_, cache, queries, plan);
+  std::vector<float> wide_q(3 * 300, std::numeric_limits<float>::quiet_NaN()), wide_out(3 * 200, -7.0f);
+  for (size_t row = 0; row < 3; ++row) std::copy_n(queries.q.data() + row * 128, 128, wide_q.data() + row * 300);
+  Answer answer;
+  AttentionArgs args = attention_args(cache, queries, plan, answer);
+  args.q.data = reinterpret_cast<std::byte*>(wide_q.data());
+  args.q.row_stride_bytes = 300 * sizeof(float);
+  args.partial.out.data = reinterpret_cast<std::byte*>(wide_out.data());
+  args.partial.out.row_stride_bytes = 200 * sizeof(float);
+  backend_->attention(args);
+  for (size_t row = 0; row < 3; ++row) {
+    std::copy_n(wide_out.data() + row * 200, 128, answer.out.data() + row * 128);
+    for (size_t i = 128; i < 200; ++i) ASSERT_EQ(wide_out[row * 200 + i], -7.0f);
+  }
+  EXPECT_EQ(answer, want);
+}
+
+INSTANTIATE_TEST_SUITE_P(Targets, AttentionTest, ::testing::ValuesIn(all_targets()), target_name);
+
+}  // namespace
+}  // namespace godwit::testing
