@@ -168,6 +168,47 @@ constexpr const char* kKinds[] = {
     "llama2", "mistral", "phi3",   "gemma", "starcoder", "spm_trained",    "unigram_bytes", "unigram_nfkc"};
 INSTANTIATE_TEST_SUITE_P(All, TokenizerKind, testing::ValuesIn(kKinds), [](const auto& param) { return param.param; });
 
+class GgufKind : public testing::TestWithParam<std::pair<const char*, const char*>> {};
+
+// Through GGUF metadata and back, nothing changes.
+TEST_P(GgufKind, EqualsTheLibraryThroughGguf) {
+  const auto [kind, pre] = GetParam();
+  const Tokenizer original = load(kind);
+  const auto vocab = original.to_gguf_vocab();
+  ASSERT_TRUE(vocab) << vocab.error().message;
+  EXPECT_EQ(vocab->pre, pre);
+  const auto again = Tokenizer::from_gguf(*vocab, kind);
+  ASSERT_TRUE(again) << again.error().message;
+  expect_golden(*again, Golden(kind));
+  EXPECT_EQ(again->bos(), original.bos());
+  EXPECT_EQ(again->eos(), original.eos());
+  EXPECT_EQ(again->unk(), original.unk());
+  EXPECT_EQ(again->vocab_size(), original.vocab_size());
+  EXPECT_EQ(again->adds_bos(), original.adds_bos());
+}
+
+using Pair = std::pair<const char*, const char*>;
+INSTANTIATE_TEST_SUITE_P(All, GgufKind,
+                         testing::Values(Pair{"gpt2", "gpt-2"}, Pair{"roberta", "gpt-2"}, Pair{"llama3", "llama-bpe"},
+                                         Pair{"qwen2", "qwen2"}, Pair{"deepseek3", "deepseek-v3"},
+                                         Pair{"deepseek_coder", "deepseek-coder"}, Pair{"tekken", "tekken"},
+                                         Pair{"gpt4o", "gpt-4o"}, Pair{"starcoder", "starcoder"},
+                                         Pair{"falcon", "falcon"}, Pair{"llama2", "default"},
+                                         Pair{"mistral", "default"}, Pair{"phi3", "default"}, Pair{"gemma", "default"},
+                                         Pair{"spm_trained", "default"}, Pair{"unigram_bytes", "default"}),
+                         [](const auto& param) { return param.param.first; });
+
+TEST(TokenizerGguf, WritesMergesOnlyWhereScoresDoNotSuffice) {
+  EXPECT_TRUE(load("llama2").to_gguf_vocab()->merges.empty());
+  EXPECT_FALSE(load("spm_trained").to_gguf_vocab()->merges.empty());
+}
+
+TEST(TokenizerGguf, SaysWhatItCannotExpress) {
+  const auto vocab = load("unigram_nfkc").to_gguf_vocab();
+  ASSERT_FALSE(vocab);
+  EXPECT_EQ(vocab.error().code, ErrorCode::kUnsupported);
+}
+
 class LosslessKind : public testing::TestWithParam<const char*> {};
 
 TEST_P(LosslessKind, RandomBytesComeBack) {

@@ -15,7 +15,6 @@ Status Vocab::add(int64_t id, std::string_view text) {
     return errorf(ErrorCode::kBadData, "{}: the token '{:.80}' has the id {}, outside 0 to {}", label_, text, id,
                   kMaxTokens - 1);
   }
-  if (text.empty()) return errorf(ErrorCode::kBadData, "{}: the token with id {} is empty", label_, id);
   if (text.size() > kMaxTokenBytes) {
     return errorf(ErrorCode::kBadData, "{}: the token with id {} has {} bytes, more than {}", label_, id, text.size(),
                   kMaxTokenBytes);
@@ -31,6 +30,7 @@ Status Vocab::add(int64_t id, std::string_view text) {
                   id);
   }
   if (static_cast<size_t>(id) >= texts_.size()) texts_.resize(static_cast<size_t>(id) + 1);
+  if (text.empty()) return {};
   texts_[id] = text;
   index_.emplace(texts_[id], static_cast<TokenId>(id));
   return {};

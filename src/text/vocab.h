@@ -22,7 +22,8 @@ class Vocab {
   Vocab(Vocab&&) = default;
   Vocab& operator=(Vocab&&) = default;
 
-  // Fails on a negative or absurd id, an empty text, and an id or text that is already taken by another.
+  // Fails on a negative or absurd id, and on an id or text that is already taken by another. An empty text makes a
+  // hole.
   Status add(int64_t id, std::string_view text);
   // Fails when ids leave so much room unused that tables over them would be absurdly large.
   Status check_density() const;

@@ -245,9 +245,10 @@ def main():
             bare = tok.encode(s, add_special_tokens=False).ids
             normal = tok.normalizer.normalize_str(s) if tok.normalizer else s
             old_unicode = name in FORMS and FORMS[name][1].normalize_str(s) != unicodedata.normalize(FORMS[name][0], s)
-            differs = old_unicode or (data["model"]["type"] == "Unigram" and any(
-                t["content"] in text for t in data["added_tokens"] if t["special"] for text in (s, normal)))
-            same = "-" if old_unicode else "=" if bare == plain and not differs else pack(parsed, number)
+            unigram = data["model"]["type"] == "Unigram"
+            made, given = ([t["content"] for t in data["added_tokens"] if unigram and t["special"] and t["content"] in x] for x in (normal, s))
+            differs = old_unicode or made or given
+            same = "-" if old_unicode or made != given else "=" if bare == plain and not differs else pack(parsed, number)
             ids.append(("-" if differs else pack(plain, number)) + "\t" + same)
             back = tok.decode(plain, skip_special_tokens=True)
             if back != s and not differs:
