@@ -26,8 +26,8 @@ enum class GgufTokenType : int32_t {
 inline constexpr uint8_t kTokenLstrip = 1, kTokenRstrip = 2, kTokenSingleWord = 4, kTokenNormalized = 8;
 
 struct GgufVocab {
-  std::string model;                // tokenizer.ggml.model: "gpt2" (byte-level BPE), "llama" (SentencePiece BPE), "t5"
-  std::string pre;                  // tokenizer.ggml.pre: names the split pattern of a byte-level BPE
+  std::string model;  // tokenizer.ggml.model: "gpt2" (byte-level BPE), "llama" (SentencePiece BPE), "t5"
+  std::string pre;    // tokenizer.ggml.pre: names the split pattern of a byte-level BPE; empty is "default"
   std::vector<std::string> tokens;  // tokenizer.ggml.tokens
   std::vector<float> scores;        // tokenizer.ggml.scores; empty or one per token
   std::vector<int32_t> types;       // tokenizer.ggml.token_type; empty or one per token
@@ -42,7 +42,7 @@ struct GgufVocab {
   std::optional<bool> add_space_prefix;          // tokenizer.ggml.add_space_prefix
   std::optional<bool> remove_extra_whitespaces;  // tokenizer.ggml.remove_extra_whitespaces
   std::vector<uint8_t> precompiled_charsmap;     // tokenizer.ggml.precompiled_charsmap
-  std::string space_prefix;                      // godwit.tokenizer.space_prefix: "first" or empty
+  std::string space_prefix;                      // godwit.tokenizer.space_prefix: "first", "always" or empty
   std::vector<uint8_t> token_flags;              // godwit.tokenizer.token_flags; empty or one per token
 };
 

@@ -1,7 +1,8 @@
 // Text to token ids and back, as the model was trained: from a Hugging Face tokenizer.json or from GGUF metadata.
 //
 // Byte-level BPE, SentencePiece-style BPE and unigram, with added and special tokens. Ids equal those of the
-// `tokenizers` library for every valid UTF-8 text. Bytes that are not UTF-8 are kept: for a byte-level BPE without a
+// `tokenizers` library for every valid UTF-8 text (up to characters that only one of the two Unicode versions in use
+// knows). Bytes that are not UTF-8 are kept: for a byte-level BPE without a
 // normalizer, and for a model with byte fallback, decode(encode(x)) == x for any bytes (a SentencePiece model drops a
 // single leading space by design, as the library does).
 //
@@ -28,6 +29,13 @@ struct EncodeOptions {
   bool parse_special = false;  // text like <|im_start|> becomes the special token (templates: yes; user content: no)
 };
 
+// Where a decoding stands: a prefix space that encoding added has to go from the start of the text.
+struct DecodeState {
+  bool first = true;     // no token yet
+  bool at_start = true;  // nothing but stripped characters yet
+  int stripped = 0;
+};
+
 class Tokenizer {
  public:
   // `label` names the source in error messages. `tokenizer_config_json` may be empty; it gives the names of the BOS,
@@ -36,8 +44,8 @@ class Tokenizer {
                                      std::string_view label);
   static Result<Tokenizer> from_gguf(GgufVocab vocab, std::string_view label);
 
-  // Fails only where the split pattern of a (hostile) tokenizer needs unreasonable time on this text, or where the
-  // vocabulary has no token for a character and no unknown token.
+  // Fails only where a (hostile) tokenizer's split pattern needs unreasonable time on this text, or its normalizer
+  // makes the text unreasonably long.
   Result<std::vector<TokenId>> encode(std::string_view text, EncodeOptions options = {}) const;
 
   // The exact bytes, which need not be UTF-8. Ids outside the vocabulary stand for nothing.
@@ -63,11 +71,12 @@ class Tokenizer {
   // What to write into a GGUF file so that from_gguf gives an equal tokenizer; an error where GGUF cannot say it.
   Result<GgufVocab> to_gguf_vocab() const;
 
+  struct Impl;  // src/text/tokenizer_impl.h
+
  private:
   friend class StreamDecoder;
-  struct Impl;
-  explicit Tokenizer(std::shared_ptr<const Impl> impl);
-  std::shared_ptr<const Impl> impl_;
+  explicit Tokenizer(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
+  std::shared_ptr<const Impl> impl_;  // never null
 };
 
 // Turns ids into text one by one, at complete characters only: what push() returns is always valid UTF-8. Over a whole
@@ -82,8 +91,8 @@ class StreamDecoder {
  private:
   Tokenizer tokenizer_;
   bool keep_special_;
-  bool at_start_ = true;  // nothing emitted yet: a prefix space may have to go
-  std::string pending_;   // bytes of a character that is not complete
+  DecodeState state_;
+  std::string pending_;  // bytes of a character that is not complete
 };
 
 }  // namespace godwit
