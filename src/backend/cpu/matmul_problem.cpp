@@ -1,15 +1,8 @@
 #include "backend/cpu/matmul_problem.h"
 
+#include "backend/cpu/elementwise_rows.h"
+
 namespace godwit::cpu {
-namespace {
-
-template <class T>
-T* row_of(const Tensor& tensor, int64_t row) {
-  return reinterpret_cast<T*>(tensor.data + static_cast<size_t>(row) * tensor.row_stride_bytes);
-}
-
-}  // namespace
-
 MatmulProblem matmul_problem(const MatmulArgs& args) {
   const Tensor &x = args.x, &w = args.w, &y = args.y;
   GODWIT_CHECK(x.rank == 2 && w.rank == 2 && y.rank == 2);

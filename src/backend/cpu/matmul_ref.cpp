@@ -1,16 +1,11 @@
 // The reference: one output at a time, summed in double.
 #include <vector>
 
-#include "backend/cpu/kernels.h"
+#include "backend/cpu/elementwise_rows.h"
 #include "tensor/quant.h"
 
 namespace godwit::cpu {
 namespace {
-
-template <class T>
-T* row_of(const Tensor& tensor, int64_t row) {
-  return reinterpret_cast<T*>(tensor.data + static_cast<size_t>(row) * tensor.row_stride_bytes);
-}
 
 std::vector<float> expanded(DType dtype, const std::byte* row, int64_t elements) {
   std::vector<float> values(static_cast<size_t>(elements));
