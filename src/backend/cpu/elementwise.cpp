@@ -6,9 +6,12 @@
 #include <cmath>
 #include <cstring>
 
-#include <hwy/contrib/math/math-inl.h>
+// The first of these includes this file again and must come before what is compiled per target.
+// clang-format off
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
+#include <hwy/contrib/math/math-inl.h>
+// clang-format on
 
 #include "backend/cpu/elementwise_rows.h"
 #include "backend/cpu/kernels.h"

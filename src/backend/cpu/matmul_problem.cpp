@@ -3,6 +3,7 @@
 #include "backend/cpu/elementwise_rows.h"
 
 namespace godwit::cpu {
+
 MatmulProblem matmul_problem(const MatmulArgs& args) {
   const Tensor &x = args.x, &w = args.w, &y = args.y;
   GODWIT_CHECK(x.rank == 2 && w.rank == 2 && y.rank == 2);

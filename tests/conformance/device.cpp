@@ -1,0 +1,107 @@
+#include "device.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "tensor/quant.h"
+
+namespace godwit::test {
+
+Device::Device(const std::string& simd, int threads) {
+  CpuOptions options;
+  options.simd = simd;
+  options.threads = threads;
+  auto made = make_cpu_backend(options);
+  GODWIT_CHECK(made.has_value(), "{}", made.error().message);
+  backend_ = std::move(*made);
+}
+
+std::byte* Device::store(std::span<const std::byte> bytes) {
+  auto buffer = backend_->allocate(std::max<size_t>(bytes.size(), 1));
+  GODWIT_CHECK(buffer.has_value());
+  backend_->upload(buffer->data(), bytes);
+  buffers_.push_back(*buffer);
+  return buffer->data();
+}
+
+Tensor Device::make(std::initializer_list<int64_t> dims, const Floats& values, DType dtype, int64_t gap) {
+  Tensor tensor(nullptr, dtype, dims);
+  GODWIT_CHECK(tensor.elements() == static_cast<int64_t>(values.size()));
+  const size_t row_bytes = tensor.row_stride_bytes, gap_bytes = static_cast<size_t>(gap) * sizeof(float);
+  GODWIT_CHECK(gap == 0 || dtype == DType::kF32);
+  tensor.row_stride_bytes = row_bytes + gap_bytes;
+  std::vector<std::byte> bytes(static_cast<size_t>(tensor.rows()) * tensor.row_stride_bytes);
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (size_t at = 0; gap > 0 && at < bytes.size(); at += sizeof nan) std::memcpy(bytes.data() + at, &nan, sizeof nan);
+  const auto columns = static_cast<size_t>(tensor.row_elements());
+  for (int64_t row = 0; row < tensor.rows(); ++row) {
+    const auto r = static_cast<size_t>(row);
+    quantize(dtype, values.data() + r * columns, bytes.data() + r * tensor.row_stride_bytes, columns);
+  }
+  tensor.data = store(bytes);
+  return tensor;
+}
+
+Tensor Device::make_ints(std::initializer_list<int64_t> dims, const std::vector<int32_t>& values) {
+  Tensor tensor(nullptr, DType::kI32, dims);
+  GODWIT_CHECK(tensor.elements() == static_cast<int64_t>(values.size()));
+  tensor.data = store(std::as_bytes(std::span(values)));
+  return tensor;
+}
+
+Floats Device::read(const Tensor& tensor) {
+  Floats values(static_cast<size_t>(tensor.elements()));
+  const auto columns = static_cast<size_t>(tensor.row_elements());
+  for (size_t row = 0; row < static_cast<size_t>(tensor.rows()); ++row)
+    backend_->download(std::as_writable_bytes(std::span(values).subspan(row * columns, columns)),
+                       tensor.data + row * tensor.row_stride_bytes);
+  return values;
+}
+
+std::vector<int32_t> Device::read_ints(const Tensor& tensor) {
+  std::vector<int32_t> values(static_cast<size_t>(tensor.elements()));
+  backend_->download(std::as_writable_bytes(std::span(values)), tensor.data);
+  return values;
+}
+
+bool Device::gaps_intact(const Tensor& matrix, int64_t gap) {
+  Tensor after = matrix;
+  after.data += dtype_bytes(matrix.dtype, static_cast<size_t>(matrix.row_elements()));
+  after.rank = 2;
+  after.shape = {matrix.rows(), gap, 1, 1};
+  const Floats values = read(after);
+  return std::all_of(values.begin(), values.end(), [](float value) { return std::isnan(value); });
+}
+
+Floats random_floats(size_t count, uint32_t seed, float spread) {
+  std::mt19937 generator(seed);
+  std::normal_distribution<float> normal(0, spread);
+  Floats values(count);
+  for (float& value : values) value = normal(generator);
+  return values;
+}
+
+Floats pick_rows(const Floats& matrix, int64_t columns, const std::vector<int64_t>& rows) {
+  Floats picked;
+  for (int64_t row : rows)
+    picked.insert(picked.end(), matrix.begin() + row * columns, matrix.begin() + (row + 1) * columns);
+  return picked;
+}
+
+void expect_close(const Floats& got, const Floats& want, float relative, float absolute) {
+  ASSERT_EQ(got.size(), want.size());
+  for (size_t i = 0; i < got.size(); ++i)
+    ASSERT_LE(std::fabs(got[i] - want[i]), absolute + relative * std::fabs(want[i]))
+        << "element " << i << ": " << got[i] << " instead of " << want[i];
+}
+
+void expect_same(const Floats& got, const Floats& want) {
+  ASSERT_EQ(got.size(), want.size());
+  for (size_t i = 0; i < got.size(); ++i)
+    ASSERT_EQ(std::memcmp(&got[i], &want[i], sizeof(float)), 0)
+        << "element " << i << ": " << got[i] << " instead of " << want[i];
+}
+
+}  // namespace godwit::test

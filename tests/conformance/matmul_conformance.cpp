@@ -1,0 +1,180 @@
+// matmul: every weight type on every SIMD target against the scalar back-end, and the bitwise invariances.
+#include <cmath>
+#include <numeric>
+
+#include "device.h"
+#include "tensor/quant.h"
+
+namespace godwit::test {
+namespace {
+
+// Rounding of a dot product of up to a few thousand terms, relative to the sum of the terms' magnitudes.
+constexpr float kTolerance = 2e-6f;
+
+std::vector<DType> weight_types(Backend& backend) {
+  std::vector<DType> types;
+  for (const DTypeInfo& info : all_dtypes())
+    if (backend.supports(info.dtype)) types.push_back(info.dtype);
+  return types;
+}
+
+Floats stored(DType dtype, const Floats& values, int64_t columns) {
+  Floats out(values.size());
+  std::vector<std::byte> row(dtype_bytes(dtype, static_cast<size_t>(columns)));
+  for (size_t at = 0; at < values.size(); at += static_cast<size_t>(columns)) {
+    quantize(dtype, values.data() + at, row.data(), static_cast<size_t>(columns));
+    dequantize(dtype, row.data(), out.data() + at, static_cast<size_t>(columns));
+  }
+  return out;
+}
+
+struct Case {
+  DType dtype;
+  int64_t rows, out, in;
+  bool bias = false, accumulate = false;
+  int64_t gap = 0;
+};
+
+Floats run(Device& device, const Case& c, const Floats& x, const Floats& w) {
+  MatmulArgs args;
+  args.x = device.make({c.rows, c.in}, x, DType::kF32, c.gap);
+  args.w = device.make({c.out, c.in}, w, c.dtype);
+  if (c.bias) args.bias = device.make({c.out}, random_floats(static_cast<size_t>(c.out), 3));
+  args.y = device.make({c.rows, c.out}, random_floats(static_cast<size_t>(c.rows * c.out), 4), DType::kF32, c.gap);
+  args.accumulate = c.accumulate;
+  device->matmul(args);
+  EXPECT_TRUE(device.gaps_intact(args.y, c.gap));
+  return device.read(args.y);
+}
+
+void compare(Device& tested, Device& reference, const Case& c) {
+  SCOPED_TRACE(testing::Message() << dtype_name(c.dtype) << " [" << c.rows << ", " << c.in << "] x [" << c.out << ", "
+                                  << c.in << "]");
+  const Floats x = random_floats(static_cast<size_t>(c.rows * c.in), 1);
+  const Floats w = random_floats(static_cast<size_t>(c.out * c.in), 2, 0.1f);
+  const Floats got = run(tested, c, x, w), want = run(reference, c, x, w);
+  const Floats weights = stored(c.dtype, w, c.in);
+  for (int64_t m = 0; m < c.rows; ++m) {
+    for (int64_t n = 0; n < c.out; ++n) {
+      float magnitude = 1e-6f;
+      for (int64_t k = 0; k < c.in; ++k)
+        magnitude += std::fabs(x[static_cast<size_t>(m * c.in + k)] * weights[static_cast<size_t>(n * c.in + k)]);
+      const auto i = static_cast<size_t>(m * c.out + n);
+      ASSERT_LE(std::fabs(got[i] - want[i]), kTolerance * (magnitude + std::fabs(want[i])))
+          << "row " << m << " column " << n;
+    }
+  }
+}
+
+class MatmulTest : public OnEveryTarget {};
+INSTANTIATE_TEST_SUITE_P(Targets, MatmulTest, testing::ValuesIn(cpu_simd_targets().begin(), cpu_simd_targets().end()));
+
+TEST_P(MatmulTest, AgreesWithReferenceForEveryWeightType) {
+  Device tested(GetParam()), reference("scalar");
+  for (DType dtype : weight_types(*tested)) {
+    const int64_t block = dtype_info(dtype).block_elements;
+    for (int64_t rows : {1, 2, 7, 17})
+      for (int64_t in : {block, 3 * block, 1280 / block * block}) compare(tested, reference, {dtype, rows, 13, in});
+  }
+}
+
+TEST_P(MatmulTest, AgreesWithReferenceForEveryRowCount) {
+  Device tested(GetParam()), reference("scalar");
+  for (DType dtype : {DType::kF32, DType::kBF16, DType::kQ8_0})
+    for (int64_t rows : {1, 2, 3, 4, 5, 6, 7, 8, 9, 17, 33}) compare(tested, reference, {dtype, rows, 70, 96});
+}
+
+TEST_P(MatmulTest, AgreesWithReferenceForRowsThatAreNoWholeVectors) {
+  Device tested(GetParam()), reference("scalar");
+  for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16})
+    for (int64_t in : {1, 3, 15, 17, 31, 33, 100})
+      for (int64_t rows : {1, 5, 40}) compare(tested, reference, {dtype, rows, 9, in});
+}
+
+TEST_P(MatmulTest, AddsBiasAndAccumulatesIntoStridedViews) {
+  Device tested(GetParam()), reference("scalar");
+  for (int64_t rows : {1, 3, 19})
+    for (bool bias : {false, true})
+      for (bool accumulate : {false, true})
+        for (int64_t gap : {0, 5}) compare(tested, reference, {DType::kF16, rows, 11, 37, bias, accumulate, gap});
+}
+
+TEST_P(MatmulTest, EmptyShapesDoNothing) {
+  Device tested(GetParam());
+  EXPECT_TRUE(run(tested, {DType::kF32, 0, 4, 8}, {}, random_floats(32, 1)).empty());
+}
+
+// A row with a single 1 reads a column of the weights: expansion in registers and in panels must equal dequantize().
+TEST_P(MatmulTest, WeightsExpandExactly) {
+  Device tested(GetParam());
+  for (DType dtype : weight_types(*tested)) {
+    SCOPED_TRACE(dtype_name(dtype));
+    const int64_t in = std::max(2 * dtype_info(dtype).block_elements, 64), out = 5;
+    Floats w = random_floats(static_cast<size_t>(out * in), 6, 0.3f);
+    for (int64_t k = 0; k < in; ++k) w[static_cast<size_t>(k)] *= 1e-5f;  // scales below the normal range of f16
+    const Floats weights = stored(dtype, w, in);
+    for (int64_t rows : {int64_t{1}, in}) {
+      for (int64_t first = 0; first < in; first += rows) {
+        Floats x(static_cast<size_t>(rows * in));
+        for (int64_t m = 0; m < rows; ++m) x[static_cast<size_t>(m * in + first + m)] = 1;
+        const Floats y = run(tested, {dtype, rows, out, in}, x, w);
+        for (int64_t m = 0; m < rows; ++m)
+          for (int64_t n = 0; n < out; ++n)
+            ASSERT_EQ(y[static_cast<size_t>(m * out + n)], weights[static_cast<size_t>(n * in + first + m)])
+                << "column " << first + m;
+      }
+    }
+  }
+}
+
+TEST_P(MatmulTest, RowsDoNotDependOnTheirNeighbours) {
+  Device tested(GetParam());
+  for (DType dtype : weight_types(*tested)) {
+    SCOPED_TRACE(dtype_name(dtype));
+    const int64_t block = dtype_info(dtype).block_elements, rows = 41, out = 70;
+    const int64_t in = block == 1 ? 100 : std::max<int64_t>(block, 128);
+    const Floats x = random_floats(static_cast<size_t>(rows * in), 7);
+    const Floats w = random_floats(static_cast<size_t>(out * in), 8);
+    const Floats all = run(tested, {dtype, rows, out, in}, x, w);
+    for (int64_t row : {0, 5, 6, 40})
+      expect_same(run(tested, {dtype, 1, out, in}, pick_rows(x, in, {row}), w), pick_rows(all, out, {row}));
+    for (const std::vector<int64_t>& rows_of_call : {std::vector<int64_t>{3, 2},
+                                                     {9, 8, 7, 40},
+                                                     {1, 2, 3, 4, 5, 6, 7},
+                                                     {30, 1, 29, 2, 28, 3, 27, 4, 26, 5, 25, 6, 0}})
+      expect_same(
+          run(tested, {dtype, static_cast<int64_t>(rows_of_call.size()), out, in}, pick_rows(x, in, rows_of_call), w),
+          pick_rows(all, out, rows_of_call));
+  }
+}
+
+TEST_P(MatmulTest, OutputsDoNotDependOnTheirNeighbours) {
+  Device tested(GetParam());
+  const int64_t in = 256, rows = 20, out = 70;
+  const Floats x = random_floats(static_cast<size_t>(rows * in), 7),
+               w = random_floats(static_cast<size_t>(out * in), 8);
+  for (DType dtype : weight_types(*tested)) {
+    const Floats all = run(tested, {dtype, rows, out, in}, x, w);
+    for (int64_t column : {0, 1, 33, 69}) {
+      const Floats one = run(tested, {dtype, rows, 1, in}, x, pick_rows(w, in, {column}));
+      for (int64_t m = 0; m < rows; ++m)
+        ASSERT_EQ(one[static_cast<size_t>(m)], all[static_cast<size_t>(m * out + column)]);
+    }
+  }
+}
+
+TEST_P(MatmulTest, ThreadsDoNotChangeBits) {
+  Device one(GetParam(), 1), two(GetParam(), 2), five(GetParam(), 5);
+  for (DType dtype : {DType::kF32, DType::kQ8_0, DType::kQ4_K})
+    for (int64_t rows : {1, 8, 300}) {
+      const Case c{dtype, rows, 150, 256};
+      const Floats x = random_floats(static_cast<size_t>(rows * c.in), 9);
+      const Floats w = random_floats(static_cast<size_t>(c.out * c.in), 10);
+      const Floats want = run(one, c, x, w);
+      expect_same(run(two, c, x, w), want);
+      expect_same(run(five, c, x, w), want);
+    }
+}
+
+}  // namespace
+}  // namespace godwit::test
