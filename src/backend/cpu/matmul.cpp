@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <vector>
 
+#include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
@@ -52,6 +53,7 @@ constexpr int64_t kDirectRows = 2 * kTileRows;
 class PackedRow {
  public:
   static constexpr size_t kVecs = 1;
+  static constexpr bool kPrefetch = false;
   struct Block {
     const float* data;
     HWY_INLINE FloatVec vec(size_t) const { return hn::Load(FloatTag(), data); }
@@ -84,8 +86,9 @@ HWY_INLINE void store_sums(D d, V a, V b, V c, V e, float* out) {
 }
 
 // The only loop that multiplies. out[row][col] = dot of kRows packed rows of x with four weight rows of `in` values.
+// Rows are too short for the hardware to see them coming: what lies `ahead` bytes on, the next tile, is prefetched.
 template <size_t kRows, class Row>
-HWY_NOINLINE void dot_tile(const Row* w, const float* x, size_t in, float* out) {
+HWY_NOINLINE void dot_tile(const Row* w, const float* x, size_t in, size_t ahead, float* out) {
   const FloatTag df;
   FloatVec acc[kRows][kTileCols];
 #pragma GCC unroll 8
@@ -99,6 +102,7 @@ HWY_NOINLINE void dot_tile(const Row* w, const float* x, size_t in, float* out) 
   for (size_t step = 0; step < steps; ++step, x += kRows * kStep) {
 #pragma GCC unroll 4
     for (size_t c = 0; c < kTileCols; ++c) {
+      if constexpr (Row::kPrefetch) hwy::Prefetch(rows[c].at(step) + ahead);
       const auto block = rows[c].block(step);
 #pragma GCC unroll 8
       for (size_t i = 0; i < Row::kVecs; ++i) {
@@ -122,23 +126,23 @@ HWY_NOINLINE void dot_tile(const Row* w, const float* x, size_t in, float* out) 
 }
 
 template <class Row>
-void dot_rows(size_t rows, const Row* w, const float* x, size_t in, float* out) {
+void dot_rows(size_t rows, const Row* w, const float* x, size_t in, size_t ahead, float* out) {
   switch (rows) {
     case 1:
-      return dot_tile<1>(w, x, in, out);
+      return dot_tile<1>(w, x, in, ahead, out);
     case 2:
-      return dot_tile<2>(w, x, in, out);
+      return dot_tile<2>(w, x, in, ahead, out);
     case 3:
-      return dot_tile<3>(w, x, in, out);
+      return dot_tile<3>(w, x, in, ahead, out);
   }
   if constexpr (kTileRows > 3) {
     switch (rows) {
       case 4:
-        return dot_tile<4>(w, x, in, out);
+        return dot_tile<4>(w, x, in, ahead, out);
       case 5:
-        return dot_tile<5>(w, x, in, out);
+        return dot_tile<5>(w, x, in, ahead, out);
       case 6:
-        return dot_tile<6>(w, x, in, out);
+        return dot_tile<6>(w, x, in, ahead, out);
     }
   }
   GODWIT_CHECK(false, "a tile of {} rows", rows);
@@ -305,7 +309,7 @@ class Matmul {
   template <class Row>
   void finish(const Row* w, size_t in, int64_t row, int64_t row_end, int64_t col, int64_t col_end) {
     alignas(64) float sums[kTileRows * kTileCols];
-    dot_rows(static_cast<size_t>(row_end - row), w, packed_tile(row), in, sums);
+    dot_rows(static_cast<size_t>(row_end - row), w, packed_tile(row), in, kTileCols * problem_.weight_stride, sums);
     const int64_t end = std::min(col + static_cast<int64_t>(kTileCols), col_end);
     for (const float* from = sums; row < row_end; ++row, from += kTileCols) {
       float* y = problem_.y[static_cast<size_t>(row)];
