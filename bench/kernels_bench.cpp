@@ -4,12 +4,12 @@
 //
 // Counters: FLOP/s, and bytes/s of weights. Weights rotate through more memory than the caches hold, as in a model.
 // GODWIT_THREADS and GODWIT_SIMD choose threads and SIMD target.
-#include <benchmark/benchmark.h>
-
 #include <cstdlib>
 #include <random>
 #include <string>
 #include <vector>
+
+#include <benchmark/benchmark.h>
 
 #include "backend/backend.h"
 #include "tensor/quant.h"
@@ -58,8 +58,8 @@ void matmul(benchmark::State& state, DType dtype, int64_t out, int64_t in, int64
     backend().matmul(args);
   }
   const auto calls = static_cast<double>(state.iterations());
-  state.counters["FLOP/s"] = benchmark::Counter(2.0 * static_cast<double>(rows * out * in) * calls,
-                                                benchmark::Counter::kIsRate);
+  state.counters["FLOP/s"] =
+      benchmark::Counter(2.0 * static_cast<double>(rows * out * in) * calls, benchmark::Counter::kIsRate);
   state.counters["weights"] = benchmark::Counter(static_cast<double>(weight_bytes) * calls, benchmark::Counter::kIsRate,
                                                  benchmark::Counter::OneK::kIs1000);
 }
