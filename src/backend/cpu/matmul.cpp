@@ -12,20 +12,18 @@
 #include <algorithm>
 #include <vector>
 
-#include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "backend/cpu/dequant-inl.h"
+#include "backend/cpu/dequant_blocks-inl.h"
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/matmul_problem.h"
+#include "backend/cpu/matmul_tile-inl.h"
 #include "tensor/quant.h"
 
 #ifndef GODWIT_BACKEND_CPU_MATMUL_ONCE
 #define GODWIT_BACKEND_CPU_MATMUL_ONCE
 namespace godwit::cpu {
-
-inline constexpr size_t kTileCols = 4;  // weight rows per tile
 
 // A range of one job's outputs for one thread.
 struct MatmulTask {
@@ -44,109 +42,8 @@ HWY_BEFORE_NAMESPACE();
 namespace godwit::cpu::HWY_NAMESPACE {
 namespace {
 
-// Accumulators, one row of x or weights, and a spare fill the registers: 32 with AVX-512, 16 otherwise.
-constexpr size_t kTileRows = HWY_TARGET <= HWY_AVX3 ? 6 : 3;
 // Up to this many rows of x per job, expanding the weights anew for each tile beats writing them to a panel.
 constexpr int64_t kDirectRows = 2 * kTileRows;
-
-// A tile's weight row inside a packed panel.
-class PackedRow {
- public:
-  static constexpr size_t kVecs = 1;
-  static constexpr bool kPrefetch = false;
-  struct Block {
-    const float* data;
-    HWY_INLINE FloatVec vec(size_t) const { return hn::Load(FloatTag(), data); }
-  };
-  PackedRow() = default;
-  explicit PackedRow(const float* data) : data_(data) {}
-  HWY_INLINE Block block(size_t step) const { return {data_ + step * kTileCols * kLanes}; }
-  HWY_INLINE FloatVec tail(size_t, size_t) const { return hn::Zero(FloatTag()); }
-
- private:
-  const float* data_ = nullptr;
-};
-
-// Stores the sums of the lanes of four vectors: halves are added until four lanes are left, then (0 + 2) + (1 + 3).
-template <class D, class V>
-HWY_INLINE void store_sums(D d, V a, V b, V c, V e, float* out) {
-#if HWY_TARGET == HWY_SCALAR
-  for (V sum : {a, b, c, e}) hn::Store(sum, d, out++);
-#else
-  if constexpr (hn::MaxLanes(D()) > 4) {
-    const hn::Half<D> half;
-    const auto fold = [half](V v) HWY_ATTR { return hn::Add(hn::LowerHalf(half, v), hn::UpperHalf(half, v)); };
-    store_sums(half, fold(a), fold(b), fold(c), fold(e), out);
-  } else {
-    const auto ab = hn::Add(hn::InterleaveLower(d, a, b), hn::InterleaveUpper(d, a, b));
-    const auto ce = hn::Add(hn::InterleaveLower(d, c, e), hn::InterleaveUpper(d, c, e));
-    hn::StoreU(hn::Add(hn::ConcatLowerLower(d, ce, ab), hn::ConcatUpperUpper(d, ce, ab)), d, out);
-  }
-#endif
-}
-
-// The only loop that multiplies. out[row][col] = dot of kRows packed rows of x with four weight rows of `in` values.
-// Rows are too short for the hardware to see them coming: what lies `ahead` bytes on, the next tile, is prefetched.
-template <size_t kRows, class Row>
-HWY_NOINLINE void dot_tile(const Row* w, const float* x, size_t in, size_t ahead, float* out) {
-  const FloatTag df;
-  FloatVec acc[kRows][kTileCols];
-#pragma GCC unroll 8
-  for (size_t r = 0; r < kRows; ++r)
-#pragma GCC unroll 4
-    for (size_t c = 0; c < kTileCols; ++c) acc[r][c] = hn::Zero(df);
-
-  const Row rows[kTileCols] = {w[0], w[1], w[2], w[3]};
-  constexpr size_t kStep = Row::kVecs * kLanes;
-  const size_t steps = in / kStep;
-  for (size_t step = 0; step < steps; ++step, x += kRows * kStep) {
-#pragma GCC unroll 4
-    for (size_t c = 0; c < kTileCols; ++c) {
-      if constexpr (Row::kPrefetch) hwy::Prefetch(rows[c].at(step) + ahead);
-      const auto block = rows[c].block(step);
-#pragma GCC unroll 8
-      for (size_t i = 0; i < Row::kVecs; ++i) {
-        const FloatVec value = block.vec(i);
-#pragma GCC unroll 8
-        for (size_t r = 0; r < kRows; ++r)
-          acc[r][c] = hn::MulAdd(hn::Load(df, x + (i * kRows + r) * kLanes), value, acc[r][c]);
-      }
-    }
-  }
-  if (const size_t rest = in - steps * kStep; rest != 0) {
-#pragma GCC unroll 4
-    for (size_t c = 0; c < kTileCols; ++c) {
-      const FloatVec value = rows[c].tail(steps, rest);
-#pragma GCC unroll 8
-      for (size_t r = 0; r < kRows; ++r) acc[r][c] = hn::MulAdd(hn::Load(df, x + r * kLanes), value, acc[r][c]);
-    }
-  }
-#pragma GCC unroll 8
-  for (size_t r = 0; r < kRows; ++r) store_sums(df, acc[r][0], acc[r][1], acc[r][2], acc[r][3], out + r * kTileCols);
-}
-
-template <class Row>
-void dot_rows(size_t rows, const Row* w, const float* x, size_t in, size_t ahead, float* out) {
-  switch (rows) {
-    case 1:
-      return dot_tile<1>(w, x, in, ahead, out);
-    case 2:
-      return dot_tile<2>(w, x, in, ahead, out);
-    case 3:
-      return dot_tile<3>(w, x, in, ahead, out);
-  }
-  if constexpr (kTileRows > 3) {
-    switch (rows) {
-      case 4:
-        return dot_tile<4>(w, x, in, ahead, out);
-      case 5:
-        return dot_tile<5>(w, x, in, ahead, out);
-      case 6:
-        return dot_tile<6>(w, x, in, ahead, out);
-    }
-  }
-  GODWIT_CHECK(false, "a tile of {} rows", rows);
-}
 
 class Matmul {
  public:
@@ -242,6 +139,24 @@ class Matmul {
         return few ? run_direct<Q8_0Row>(task) : run_panel<Q8_0Row>(task, thread);
       case DType::kQ4_0:
         return few ? run_direct<Q4_0Row>(task) : run_panel<Q4_0Row>(task, thread);
+      case DType::kQ4_1:
+        return run_panel<Q4_1Row>(task, thread);
+      case DType::kQ5_0:
+        return run_panel<Q5_0Row>(task, thread);
+      case DType::kQ5_1:
+        return run_panel<Q5_1Row>(task, thread);
+      case DType::kQ4_K:
+        return run_panel<Q4_KRow>(task, thread);
+      case DType::kQ5_K:
+        return run_panel<Q5_KRow>(task, thread);
+      case DType::kQ6_K:
+        return run_panel<Q6_KRow>(task, thread);
+      case DType::kIQ4_NL:
+        return run_panel<IQ4_NLRow>(task, thread);
+      case DType::kIQ4_XS:
+        return run_panel<IQ4_XSRow>(task, thread);
+      case DType::kMXFP4:
+        return run_panel<MXFP4Row>(task, thread);
       default:
         return run_panel<void>(task, thread);
     }
@@ -260,31 +175,40 @@ class Matmul {
 
   template <class Row>
   void run_panel(const MatmulTask& task, int thread) {
-    const size_t cols = round_up(static_cast<size_t>(task.col_end - task.col_begin), kTileCols);
-    auto* panel = reinterpret_cast<float*>(context_.scratch(thread, (cols + 1) * padded_ * sizeof(float)));
-    for (int64_t col = task.col_begin; col < task.col_end; col += kTileCols)
-      expand_tile<Row>(task, col, panel + static_cast<size_t>(col - task.col_begin) * padded_, panel + cols * padded_);
-    // The rows of x that stay in cache while the panel's tiles pass over them.
+    // The rows of x that stay in cache while tiles of weights pass over them. Where that is all of them, a panel need
+    // hold no more than one tile.
     constexpr size_t kBlockBytes = 768 * 1024;
     const auto block = static_cast<int64_t>(
         std::max<size_t>(kBlockBytes / (padded_ * sizeof(float)) / kTileRows * kTileRows, kTileRows));
-    for (int64_t begin = task.job->row_begin; begin < task.job->row_end; begin += block) {
-      const int64_t end = std::min(begin + block, task.job->row_end);
-      for (int64_t col = task.col_begin; col < task.col_end; col += kTileCols) {
-        const float* tile = panel + static_cast<size_t>(col - task.col_begin) * padded_;
-        const PackedRow w[kTileCols] = {PackedRow(tile), PackedRow(tile + kLanes), PackedRow(tile + 2 * kLanes),
-                                        PackedRow(tile + 3 * kLanes)};
-        for (int64_t row = begin; row < end; row = tile_end(*task.job, row))
-          finish(w, padded_, row, tile_end(*task.job, row), col, task.col_end);
+    const auto most = static_cast<int64_t>(
+        rows_of(*task.job) <= block ? kTileCols
+                                    : round_up(static_cast<size_t>(task.col_end - task.col_begin), kTileCols));
+    auto* panel =
+        reinterpret_cast<float*>(context_.scratch(thread, static_cast<size_t>(most + 1) * padded_ * sizeof(float)));
+    float* spare = panel + static_cast<size_t>(most) * padded_;
+    for (int64_t first = task.col_begin; first < task.col_end; first += most) {
+      const int64_t last = std::min(first + most, task.col_end);
+      const auto tile_of = [&](int64_t col) { return panel + static_cast<size_t>(col - first) * padded_; };
+      for (int64_t col = first; col < last; col += kTileCols)
+        expand_tile<Row>(*task.job, col, last, tile_of(col), spare);
+      for (int64_t begin = task.job->row_begin; begin < task.job->row_end; begin += block) {
+        const int64_t end = std::min(begin + block, task.job->row_end);
+        for (int64_t col = first; col < last; col += kTileCols) {
+          const float* tile = tile_of(col);
+          const PackedRow w[kTileCols] = {PackedRow(tile), PackedRow(tile + kLanes), PackedRow(tile + 2 * kLanes),
+                                          PackedRow(tile + 3 * kLanes)};
+          for (int64_t row = begin; row < end; row = tile_end(*task.job, row))
+            finish(w, padded_, row, tile_end(*task.job, row), col, last);
+        }
       }
     }
   }
 
   // Four weight rows to [vector of K][4][lane]; `spare` holds one row of padded_ floats. Row = void: any type.
   template <class Row>
-  void expand_tile(const MatmulTask& task, int64_t col, float* to, [[maybe_unused]] float* spare) const {
+  void expand_tile(const MatmulJob& job, int64_t col, int64_t col_end, float* to, [[maybe_unused]] float* spare) const {
     for (size_t c = 0; c < kTileCols; ++c) {
-      const std::byte* from = weight_row(*task.job, std::min(col + static_cast<int64_t>(c), task.col_end - 1));
+      const std::byte* from = weight_row(job, std::min(col + static_cast<int64_t>(c), col_end - 1));
       if constexpr (std::is_void_v<Row>) {
         dequantize(problem_.dtype, from, spare, in_);
         expand_row(F32Row(reinterpret_cast<const std::byte*>(spare)), to + c * kLanes);
@@ -299,8 +223,9 @@ class Matmul {
     const FloatTag df;
     const size_t steps = in_ / (Row::kVecs * kLanes);
     for (size_t step = 0; step < steps; ++step) {
+      hwy::Prefetch(row.at(step) + kTileCols * problem_.weight_stride);
       const auto block = row.block(step);
-#pragma GCC unroll 8
+#pragma GCC unroll 16
       for (size_t i = 0; i < Row::kVecs; ++i, to += kTileCols * kLanes) hn::Store(block.vec(i), df, to);
     }
     if (const size_t rest = in_ % kLanes; rest != 0) hn::Store(row.tail(steps, rest), df, to);
