@@ -56,9 +56,10 @@ void attend(const AttentionArgs& args, const AttentionShape& shape, const Attent
 
   double top = -std::numeric_limits<double>::infinity(), sum = 0;
   for (const SeenSlot& slot : seen) top = std::max(top, slot.score);
+  if (std::isinf(top)) top = 0;  // nothing seen, or only scores of -inf: no weight either way
   std::vector<double> total(head_dim, 0.0);
   for (const SeenSlot& slot : seen) {
-    const double weight = std::isinf(top) && top < 0 ? 0 : std::exp(slot.score - top);
+    const double weight = std::exp(slot.score - top);
     sum += weight;
     for (size_t d = 0; d < head_dim; ++d)
       total[d] += weight * element(slot.v, args.format.dtype, slot.slot * head_dim + d);

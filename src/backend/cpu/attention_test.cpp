@@ -143,6 +143,59 @@ TEST_P(AttentionTest, StridedRows) {
   EXPECT_EQ(answer, want);
 }
 
+// Two slots with scores 0 and x: the second's weight is exp(x) / (1 + exp(x)), to a few units in the last place.
+TEST_P(AttentionTest, WeightsAreAccurateFarBelowTheMaximum) {
+  TestCache cache(*backend_, {{DType::kF32, 8, 16}, 1, 2, true});
+  auto* keys = reinterpret_cast<float*>(cache.slab.data());  // K[8, 16], then V[16, 8]
+  auto* positions = reinterpret_cast<int32_t*>(cache.aux.data());
+  auto* bias = reinterpret_cast<float*>(positions + 16);
+  for (size_t d = 0; d < 8; ++d) {
+    keys[d * 16] = keys[d * 16 + 1] = 0;
+    keys[128 + d] = 0;
+    keys[128 + 8 + d] = 1;
+  }
+  bias[0] = 0;
+  const Queries queries(cache, 1, 1);
+  for (int i = 0; i <= 4400; ++i) {
+    bias[1] = -static_cast<float>(i) * 0.0199f;
+    const Answer answer = attend(*backend_, cache, queries, cache.plan(1));
+    const double want = 1 / (1 + std::exp(-static_cast<double>(bias[1])));
+    if (bias[1] < -87.3f) {
+      ASSERT_LE(answer.out[0], 1.3e-38f);
+    } else {
+      ASSERT_NEAR(answer.out[0] / want, 1, 4e-7) << bias[1];
+    }
+  }
+  bias[1] = -std::numeric_limits<float>::infinity();
+  EXPECT_EQ(attend(*backend_, cache, queries, cache.plan(1)).out[0], 0.0f);
+}
+
+// With one slot the LSE is its score: cap * tanh(score / cap).
+TEST_P(AttentionTest, SoftcapIsAccurate) {
+  TestCache cache(*backend_, {{DType::kF32, 8, 16}, 1, 1, false});
+  Queries queries(cache, 1, 1);
+  queries.scale = 1;
+  queries.softcap = 30;
+  auto* keys = reinterpret_cast<float*>(cache.slab.data());
+  for (size_t d = 0; d < 8; ++d) keys[d * 16] = queries.q[d] = 0;
+  queries.q[0] = 1;
+  for (double score = 1e-6; score < 1e5; score *= 1.07)
+    for (float sign : {1.0f, -1.0f}) {
+      keys[0] = sign * static_cast<float>(score);
+      const double want = 30 * std::tanh(static_cast<double>(keys[0]) / 30);
+      ASSERT_NEAR(attend(*backend_, cache, queries, cache.plan(1)).lse[0] / want, 1, 1e-6) << keys[0];
+    }
+}
+
+TEST_P(AttentionTest, NanStaysVisible) {
+  const TestCache cache(*backend_, {{DType::kF16, 32, 16}, 1, 40, false});
+  Queries queries(cache, 2, 2);
+  queries.q[0] = std::numeric_limits<float>::quiet_NaN();  // row 0, head 0
+  const Answer answer = attend(*backend_, cache, queries, cache.plan(2));
+  for (size_t i = 0; i < answer.out.size(); ++i) ASSERT_EQ(std::isnan(answer.out[i]), i < 32) << i;
+  EXPECT_TRUE(std::isnan(answer.lse[0]));
+}
+
 INSTANTIATE_TEST_SUITE_P(Targets, AttentionTest, ::testing::ValuesIn(all_targets()), target_name);
 
 }  // namespace

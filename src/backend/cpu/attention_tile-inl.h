@@ -10,6 +10,8 @@
 #define GODWIT_CPU_ATTENTION_TILE_INL_H_
 #endif
 
+#include <hwy/cache_control.h>
+
 #include "backend/cpu/attention_math-inl.h"
 #include "backend/cpu/attention_work.h"
 
@@ -23,11 +25,23 @@ inline constexpr int kMaxRows = 6;
 inline constexpr int kMaxColumns = HWY_CAP_GE512 ? 4 : 2;
 static_assert(kBlockQueries % kMaxRows == 0);
 
+// Pages lie anywhere, so the processor cannot guess the next one. fp32 lines are not fetched ahead: they are mostly
+// widened pages, in cache, and read by many rows.
+template <int kColumns, class T>
+HWY_INLINE void prefetch_line(const T* line, ptrdiff_t ahead) {
+  if constexpr (sizeof(T) == sizeof(uint16_t)) {
+    const char* next = reinterpret_cast<const char*>(line) + ahead;
+    HWY_UNROLL(8)
+    for (size_t byte = 0; byte < kColumns * kLanes * sizeof(T); byte += 64) hwy::Prefetch(next + byte);
+  }
+}
+
 struct ScoreBlock {
   const float* q;  // [rows, head_dim]
   size_t head_dim;
   size_t page_tokens;
-  float* s;  // [rows, page_tokens]
+  float* s;         // [rows, page_tokens]
+  ptrdiff_t ahead;  // bytes from here to the page that comes next
 };
 
 template <int kRows, int kColumns, class T>
@@ -45,6 +59,7 @@ HWY_INLINE void score_kernel(const ScoreBlock& block, const T* HWY_RESTRICT k, s
     FloatVec keys[kColumns];
     HWY_UNROLL(8)
     for (int j = 0; j < kColumns; ++j) keys[j] = load_kv(line + static_cast<size_t>(j) * kLanes);
+    prefetch_line<kColumns>(line, block.ahead);
     HWY_UNROLL(8)
     for (int i = 0; i < kRows; ++i) {
       const FloatVec query = hn::Set(d, q[static_cast<size_t>(i) * block.head_dim + dim]);
@@ -80,6 +95,7 @@ struct ValueBlock {
   size_t width;             // head_dim, rounded up to whole vectors
   size_t v_stride;
   SlotRange slots;
+  ptrdiff_t ahead;  // as above
 };
 
 template <int kRows, int kColumns, class T>
@@ -100,6 +116,7 @@ HWY_INLINE void value_kernel(const ValueBlock& block, const T* HWY_RESTRICT v, s
     FloatVec values[kColumns];
     HWY_UNROLL(8)
     for (int j = 0; j < kColumns; ++j) values[j] = load_kv(line + static_cast<size_t>(j) * kLanes);
+    prefetch_line<kColumns>(line, block.ahead);
     HWY_UNROLL(8)
     for (int i = 0; i < kRows; ++i) {
       const FloatVec weight = hn::Set(d, p[static_cast<size_t>(i) * block.p_stride + slot]);

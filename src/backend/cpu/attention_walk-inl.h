@@ -34,7 +34,9 @@ inline size_t padded_width(const AttentionShape& shape) {
 struct State {
   State(float* memory, size_t count, size_t row_width)
       : out(memory), max(memory + count * row_width), sum(max + count), queries(count), width(row_width) {}
-  static size_t floats(size_t queries, size_t width) { return queries * (width + 2); }
+  static size_t floats(size_t queries, size_t width) {  // whole vectors, so that states side by side stay aligned
+    return (queries * (width + 2) + kLanes - 1) / kLanes * kLanes;
+  }
 
   void clear() {
     std::fill_n(out, queries * width, 0.0f);
@@ -120,12 +122,13 @@ class Walk {
   const size_t queries_, head_dim_, page_tokens_, width_;
   const int32_t* positions_;  // [rows]
   int32_t lowest_, highest_;
-  float* keys_;        // [head_dim, page_tokens]
-  float* values_;      // [page_tokens, width]
-  float* q_;           // [queries, head_dim], scaled
-  float* scores_;      // [queries, page_tokens], then weights
-  float* lane_sums_;   // [queries, lanes]
-  float* correction_;  // [queries]
+  ptrdiff_t ahead_ = 0;  // bytes from the page at hand to the next
+  float* keys_;          // [head_dim, page_tokens]
+  float* values_;        // [page_tokens, width]
+  float* q_;             // [queries, head_dim], scaled
+  float* scores_;        // [queries, page_tokens], then weights
+  float* lane_sums_;     // [queries, lanes]
+  float* correction_;    // [queries]
   float* spare_;
 };
 
@@ -164,7 +167,13 @@ void Walk<T>::segment(uint32_t begin, uint32_t end, State& state) {
   const FloatTag d;
   state.clear();
   std::fill_n(lane_sums_, queries_ * kLanes, 0.0f);
-  for (uint32_t page = begin; page < end; ++page) visit(args_.plan->pages[page], state);
+  const auto& pages = args_.plan->pages;
+  for (uint32_t page = begin; page < end; ++page) {
+    const PageId next = pages[std::min<size_t>(page + 1, pages.size() - 1)].page;
+    ahead_ = (static_cast<ptrdiff_t>(next) - static_cast<ptrdiff_t>(pages[page].page)) *
+             static_cast<ptrdiff_t>(args_.format.page_bytes());
+    visit(pages[page], state);
+  }
   for (size_t i = 0; i < queries_; ++i)
     state.sum[i] = hn::GetLane(hn::SumOfLanes(d, hn::LoadU(d, lane_sums_ + i * kLanes)));
 }
@@ -197,7 +206,7 @@ void Walk<T>::visit(const PageRef& ref, State& state) {
   }
   const auto group = static_cast<size_t>(shape_.group);
   const size_t begin = static_cast<size_t>(rows.begin) * group, end = static_cast<size_t>(rows.end) * group;
-  const ScoreBlock block{q_ + begin * head_dim_, head_dim_, page_tokens_, scores_ + begin * page_tokens_};
+  const ScoreBlock block{q_ + begin * head_dim_, head_dim_, page_tokens_, scores_ + begin * page_tokens_, ahead_};
   const auto* k = reinterpret_cast<const T*>(page.k);
   // A few queries convert K and V as they read; many convert the page once.
   if (std::is_same_v<T, float> || end - begin <= kMaxRows) {
@@ -287,7 +296,7 @@ void Walk<T>::add_values(const PageView& page, Visibility seen, Rows rows, State
   const auto count = static_cast<size_t>(rows.end - rows.begin) * group;
   const auto* stored = reinterpret_cast<const T*>(page.v);
   const float* widened = nullptr;
-  if (std::is_same_v<T, float> ? width_ != head_dim_ : (count > kMaxRows || width_ != head_dim_))
+  if (width_ != head_dim_ || (!std::is_same_v<T, float> && count > kMaxRows))
     widened = widen_values(stored, static_cast<size_t>(page.count));
   auto add = [&](size_t query, size_t queries, SlotRange slots) HWY_ATTR {
     ValueBlock block{scores_ + query * page_tokens_,
@@ -296,7 +305,8 @@ void Walk<T>::add_values(const PageView& page, Visibility seen, Rows rows, State
                      state.out + query * width_,
                      width_,
                      head_dim_,
-                     slots};
+                     slots,
+                     ahead_};
     if (widened != nullptr) {
       block.v_stride = width_;
       value_page(block, widened, static_cast<int>(queries));
@@ -321,7 +331,10 @@ void Walk<T>::add_values(const PageView& page, Visibility seen, Rows rows, State
 template <class T>
 const float* Walk<T>::widen_keys(const T* k) const {
   const FloatTag d;
-  for (size_t i = 0; i < head_dim_ * page_tokens_; i += kLanes) hn::StoreU(load_kv(k + i), d, keys_ + i);
+  for (size_t i = 0; i < head_dim_ * page_tokens_; i += kLanes) {
+    hn::StoreU(load_kv(k + i), d, keys_ + i);
+    prefetch_line<1>(k + i, ahead_);
+  }
   return keys_;
 }
 
@@ -331,7 +344,10 @@ const float* Walk<T>::widen_values(const T* v, size_t tokens) const {
   for (size_t t = 0; t < tokens; ++t, v += head_dim_) {
     float* to = values_ + t * width_;
     size_t i = 0;
-    for (; i + kLanes <= head_dim_; i += kLanes) hn::StoreU(load_kv(v + i), d, to + i);
+    for (; i + kLanes <= head_dim_; i += kLanes) {
+      hn::StoreU(load_kv(v + i), d, to + i);
+      prefetch_line<1>(v + i, ahead_);
+    }
     for (; i < head_dim_; ++i) to[i] = to_float(v[i]);
     for (; i < width_; ++i) to[i] = 0;
   }
