@@ -29,7 +29,7 @@ import tiny_tokenizers
 from tiny_specs import SPECS, Spec
 
 MIN_MARGIN = 4e-3  # (first - second logit) / largest |logit|, over all greedy steps
-MIN_ROUTER_GAP = 5e-4  # probability of the last expert chosen - of the first not chosen
+MIN_ROUTER_GAP = 2e-4  # probability of the last expert chosen - of the first not chosen
 MIN_ABLATION = 1e-2  # largest change of a logit / largest |logit| when a feature is changed
 TOKENIZED_TEXT = "The godwit flies 11000 km, doesn't it?\n  Naïve 日本 🙂\tdone."
 CHAT = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Where does the bird rest?"}]
@@ -133,10 +133,8 @@ def save_weights(spec: Spec, model, folder: pathlib.Path) -> None:
 
 
 def save_text_files(spec: Spec, tokenizer, model, config: dict, folder: pathlib.Path) -> None:
-    modern = json.loads(model.config.to_json_string(use_diff=False))
+    modern = json.loads(model.config.to_json_string()) | {"architectures": config["architectures"], "dtype": spec.storage}
     modern = {k: v for k, v in sorted(modern.items()) if not k.startswith("_")}
-    modern["architectures"] = config["architectures"]
-    modern["dtype"] = spec.storage
     write_json(folder / "config.json", modern if spec.v5_config else dict(sorted(config.items())))
     if not spec.v5_config:
         write_json(folder / "config_v5.json", modern)

@@ -10,10 +10,12 @@ import torch
 SMALLEST = 2.0**-16
 
 
-def _deviation(name: str, shape: tuple[int, ...], tied: bool) -> float:
+def _deviation(name: str, shape: tuple[int, ...], config) -> float:
     """Standard deviations that keep attention neither flat nor one-hot, and the logits a few units wide."""
     if name.endswith("embed_tokens.weight"):
-        return 3.0 / shape[-1] ** 0.5 if tied else 1.0
+        if not config.tie_word_embeddings:
+            return 1.0
+        return (0.4 if config.model_type.startswith("gemma") else 3.0) / shape[-1] ** 0.5
     if name.endswith(".bias"):
         return 0.5
     gains = {"lm_head": 3.0, "q_proj": 1.4, "k_proj": 1.4, "qkv_proj": 1.4, "v_proj": 1.5, "o_proj": 1.5, "down_proj": 2.0}
@@ -21,17 +23,23 @@ def _deviation(name: str, shape: tuple[int, ...], tied: bool) -> float:
     return gains.get(part, 1.5) / shape[-1] ** 0.5
 
 
+def _norm_mean(name: str, config) -> float:
+    """Gemma's norms add one to their weight, and its scaled embeddings must not drown what the layers add."""
+    if not config.model_type.startswith("gemma"):
+        return 1.0
+    return 6.0 if name == "model.norm.weight" else 0.5 if "post_" in name or ".self_attn." in name else 0.0
+
+
 @torch.no_grad()
 def randomize(model, seed: int) -> None:
     """Draws every parameter from a stream of its own, named by the seed and the parameter."""
-    gemma = model.config.model_type.startswith("gemma")
     for name, parameter in model.named_parameters():
         shape = tuple(parameter.shape)
         draw = np.random.Generator(np.random.PCG64([seed, zlib.crc32(name.encode())])).standard_normal(shape)
         if "norm" in name:
-            values = 0.25 * draw + (0.0 if gemma else 1.0)
+            values = 0.25 * draw + _norm_mean(name, model.config)
         else:
-            values = _deviation(name, shape, model.config.tie_word_embeddings) * draw
+            values = _deviation(name, shape, model.config) * draw
         values = torch.from_numpy(values.astype(np.float32)).to(torch.bfloat16).to(torch.float32)
         values[values.abs() < SMALLEST] = 0.0
         parameter.copy_(values)
@@ -75,7 +83,6 @@ class CaseResult:
     final_logits: np.ndarray | None  # [vocab], of the step that chose the last greedy token
     margin: float  # smallest (first - second) / max |logit| over the greedy steps
     cache_error: float  # largest |cached - recomputed| / max |logit|
-    context_fixed: int
 
 
 def run_case(model, prompt: list[int], context: int, greedy_tokens: int) -> CaseResult:
@@ -99,7 +106,7 @@ def run_case(model, prompt: list[int], context: int, greedy_tokens: int) -> Case
         assert again.argmax(-1).tolist() == greedy, "the cached and the recomputed continuation differ"
         error = float((again - torch.stack(stepped)).abs().max() / again.abs().max())
         last = last.numpy()
-    return CaseResult(prompt, context, positions, whole[positions].numpy(), greedy, last, margin, error, context)
+    return CaseResult(prompt, context, positions, whole[positions].numpy(), greedy, last, margin, error)
 
 
 def is_lively(greedy: list[int], specials: list[int]) -> bool:

@@ -154,7 +154,7 @@ SPECS = [
     Spec(
         "gemma2", "sp:gemma",
         _gemma("Gemma2ForCausalLM", "gemma2", num_hidden_layers=4, intermediate_size=64, attn_logit_softcapping=3.0,
-               final_logit_softcapping=6.0, query_pre_attn_scalar=8, sliding_window=21),
+               final_logit_softcapping=10.0, query_pre_attn_scalar=8, sliding_window=21),
         [{"attn_logit_softcapping": None}, {"final_logit_softcapping": None}, {"query_pre_attn_scalar": 32},
          {"sliding_window": 22}, {"sliding_window": 4096}],
         notes="soft caps, window of 21 on layers 0 and 2, attention scale 1/sqrt(8) with head size 32, post norms",
@@ -189,7 +189,7 @@ SPECS = [
     Spec(
         "mixtral", "sp:mistral",
         _config("MixtralForCausalLM", "mixtral", sliding_window=None, num_local_experts=4, num_experts_per_tok=2,
-                intermediate_size=32, rope_theta=1000000.0, head_dim=16, output_router_logits=False,
+                num_key_value_heads=1, intermediate_size=32, rope_theta=1000000.0, head_dim=16, output_router_logits=False,
                 router_aux_loss_coef=0.001),
         [{"num_experts_per_tok": 1}],
         notes="4 experts, top 2",
@@ -197,7 +197,7 @@ SPECS = [
     Spec(
         "qwen3-moe", "byte:qwen2",
         _config("Qwen3MoeForCausalLM", "qwen3_moe", num_experts=4, num_experts_per_tok=2, moe_intermediate_size=32,
-                norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[], head_dim=32, num_key_value_heads=1,
+                norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[], head_dim=16, num_attention_heads=2, num_key_value_heads=1,
                 rope_theta=1000000.0, rms_norm_eps=1e-6, attention_bias=False, sliding_window=None,
                 use_sliding_window=False, max_window_layers=2, output_router_logits=False, router_aux_loss_coef=0.001),
         [{"norm_topk_prob": False}, {"num_experts_per_tok": 1}],
