@@ -12,6 +12,7 @@ import json
 import os
 import pathlib
 import shutil
+import struct
 import sys
 import tempfile
 
@@ -44,6 +45,19 @@ def make_tokenizer(kind: str, add_bos: bool) -> tiny_tokenizers.TinyTokenizer:
 
 def write_json(path: pathlib.Path, value) -> None:
     path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def write_safetensors(path: pathlib.Path, tensors: dict[str, np.ndarray], metadata: dict[str, str]) -> None:
+    """Unlike the library's writer, keeps the order of the metadata, so that the file repeats byte for byte."""
+    header, offset = {"__metadata__": metadata}, 0
+    for name, tensor in tensors.items():
+        dtype = {"int32": "I32", "float32": "F32"}[tensor.dtype.name]
+        header[name] = {"dtype": dtype, "shape": list(tensor.shape), "data_offsets": [offset, offset + tensor.nbytes]}
+        offset += tensor.nbytes
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    path.write_bytes(struct.pack("<Q", len(text)) + text + b"".join(t.tobytes() for t in tensors.values()))
+    safetensors.numpy.load_file(path)
 
 
 def full_config(spec: Spec, tokenizer: tiny_tokenizers.TinyTokenizer) -> dict:
@@ -150,6 +164,7 @@ def save_text_files(spec: Spec, tokenizer, model, config: dict, folder: pathlib.
 def tokenizer_goldens(folder: pathlib.Path) -> tuple[list[int], str]:
     ids = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json")).encode(TOKENIZED_TEXT).ids
     auto = transformers.AutoTokenizer.from_pretrained(folder)
+    assert auto(TOKENIZED_TEXT).input_ids == ids, "transformers reads another tokenizer from the folder"
     return ids, auto.apply_chat_template(CHAT, tokenize=False, add_generation_prompt=True)
 
 
@@ -165,7 +180,7 @@ def save_goldens(spec: Spec, results, metadata: dict, text_ids: list[int], folde
         if r.greedy:
             tensors[f"{name}.greedy"] = np.array(r.greedy, np.int32)
             tensors[f"{name}.final_logits"] = r.final_logits.astype(np.float32)
-    safetensors.numpy.save_file(tensors, folder / "golden.safetensors", metadata=metadata)
+    write_safetensors(folder / "golden.safetensors", tensors, metadata)
 
 
 def make(spec: Spec, out: pathlib.Path) -> None:
