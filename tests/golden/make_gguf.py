@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Makes the GGUF twins of the tiny golden models with llama.cpp's own converter, so that they are independent of our writer.
+"""Makes the GGUF twins of the tiny golden models with llama.cpp's own converter, independent of our writer.
 
     make_gguf.py LLAMA_CPP_DIR MODELS_DIR [NAME ...]      writes MODELS_DIR/NAME.gguf from MODELS_DIR/NAME/
 
 LLAMA_CPP_DIR is a checkout of github.com/ggml-org/llama.cpp; its requirements, and those of make_models.py, must be
 installed. The converter knows published tokenizers by a hash; here the split pattern is told to it instead. After the
-conversion each tensor is read back and compared with the model's.
+conversion the weights are read back and compared with the model's as a set of values, whatever their order.
 """
 
 import json
@@ -81,7 +81,7 @@ def convert(llama_cpp: pathlib.Path, spec: Spec, folder: pathlib.Path, out: path
 
 
 def check(spec: Spec, folder: pathlib.Path, out: pathlib.Path) -> None:
-    """Every weight is in the file, bit for bit, up to order (rotary rows are interleaved) and Gemma's norms plus one."""
+    """The file holds the same values bit for bit; rotary rows are in another order, Gemma's norms have one added."""
     from gguf import GGUFReader
     from gguf.quants import dequantize
 

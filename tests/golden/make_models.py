@@ -3,9 +3,9 @@
 
     make_models.py OUT_DIR [NAME ...]        writes OUT_DIR/NAME/ for all, or the named, models
 
-Needs torch, transformers 5, tokenizers, safetensors, sentencepiece and numpy; CPU only. OUT_DIR is tests/data/models in this
-repository, whose README.md describes the files. The seed of a model is the first, counted from 1, whose continuations
-have no near ties, no loops and no special tokens, so a run repeats itself.
+Needs torch, transformers 5, tokenizers, safetensors, sentencepiece and numpy; CPU only. OUT_DIR is tests/data/models
+in this repository, whose README.md describes the files. The seed of a model is the first, counted from 1, whose
+continuations have no near ties, no loops and no special tokens, so a run repeats itself.
 """
 
 import json
@@ -71,7 +71,8 @@ def build(config: dict, seed: int):
         write_json(pathlib.Path(folder) / "config.json", config)
         parsed = transformers.AutoConfig.from_pretrained(folder)
     parsed._experts_implementation = "eager"
-    model = transformers.AutoModelForCausalLM.from_config(parsed, dtype=torch.float32, attn_implementation="eager").eval()
+    model = transformers.AutoModelForCausalLM.from_config(parsed, dtype=torch.float32, attn_implementation="eager")
+    model.eval()
     tiny_reference.randomize(model, seed)
     return model
 
@@ -147,7 +148,8 @@ def save_weights(spec: Spec, model, folder: pathlib.Path) -> None:
 
 
 def save_text_files(spec: Spec, tokenizer, model, config: dict, folder: pathlib.Path) -> None:
-    modern = json.loads(model.config.to_json_string()) | {"architectures": config["architectures"], "dtype": spec.storage}
+    modern = json.loads(model.config.to_json_string())
+    modern |= {"architectures": config["architectures"], "dtype": spec.storage}
     modern = {k: v for k, v in sorted(modern.items()) if not k.startswith("_")}
     write_json(folder / "config.json", modern if spec.v5_config else dict(sorted(config.items())))
     if not spec.v5_config:

@@ -5,8 +5,8 @@
 
 Needs torch, transformers and tokenizers. TEXT is plain UTF-8 or an .xz of it.
 
-Protocol. The whole text is tokenized at once by tokenizer.json, without special tokens, and cut into consecutive runs of
-window - 1 tokens; a last, shorter run is dropped. Each run, preceded by BOS, is one forward pass of exactly `window`
+Protocol. The whole text is tokenized at once by tokenizer.json, without special tokens, and cut into consecutive runs
+of window - 1 tokens; a last, shorter run is dropped. Each run, preceded by BOS, is one forward pass of exactly `window`
 tokens from an empty cache, and every one of its window - 1 tokens is predicted from BOS and the tokens before it.
 The result is the mean of all negative log-likelihoods (nats) and its exponential. Weights are upcast to fp32, matrix
 products and the log-softmax run in fp32, and sums are kept in fp64.

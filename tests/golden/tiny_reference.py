@@ -1,4 +1,4 @@
-"""Random weights for the tiny golden models, and their reference results by transformers (eager attention, fp32, CPU)."""
+"""Random weights for the tiny golden models, and their reference results by transformers (eager, fp32, CPU)."""
 
 import dataclasses
 import zlib
@@ -18,7 +18,7 @@ def _deviation(name: str, shape: tuple[int, ...], config) -> float:
         return (0.4 if config.model_type.startswith("gemma") else 3.0) / shape[-1] ** 0.5
     if name.endswith(".bias"):
         return 0.5
-    gains = {"lm_head": 3.0, "q_proj": 1.4, "k_proj": 1.4, "qkv_proj": 1.4, "v_proj": 1.5, "o_proj": 1.5, "down_proj": 2.0}
+    gains = {"lm_head": 3.0, "q_proj": 1.4, "k_proj": 1.4, "qkv_proj": 1.4, "down_proj": 2.0}
     part = next((p for p in reversed(name.split(".")) if p != "weight"), "")
     return gains.get(part, 1.5) / shape[-1] ** 0.5
 

@@ -1,9 +1,9 @@
 """The tiny golden models: one `Spec` a folder of tests/data/models.
 
-`config` is config.json as published models of the family have it (transformers 4 layout: rope_theta beside rope_scaling), less
-what make_models.py adds: vocabulary size, special ids and dtype. With `v5_config` the folder's config.json is instead what
-transformers 5 writes (rope_parameters). `ablations` are changes of the config that must move the logits: they prove that
-the goldens would notice a loader that overlooks the feature.
+`config` is config.json as published models of the family have it (transformers 4 layout: rope_theta beside
+rope_scaling), less what make_models.py adds: vocabulary size, special ids and dtype. With `v5_config` the folder's
+config.json is instead what transformers 5 writes (rope_parameters). `ablations` are changes of the config that must
+move the logits: they prove that the goldens would notice a loader that overlooks the feature.
 """
 
 import dataclasses
@@ -55,8 +55,15 @@ def _llama(**fields) -> dict:
 
 
 def _small_llama(**fields) -> dict:
-    size = {"hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 32}
-    return _llama(**(size | {"tie_word_embeddings": True} | fields))
+    small = {
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "head_dim": 32,
+        "tie_word_embeddings": True,
+    }
+    return _llama(**(small | fields))
 
 
 def _gemma(architecture: str, model_type: str, **fields) -> dict:
@@ -80,7 +87,8 @@ _LONGROPE_LONG = [1.1, 1.3, 1.7, 2.2, 2.9, 3.7, 4.8, 6.0, 7.5, 9.0, 11.0, 13.5]
 
 SPECS = [
     Spec(
-        "llama", "sp:llama", _llama(num_key_value_heads=4, max_position_embeddings=512, pretraining_tp=1, rope_scaling=None),
+        "llama", "sp:llama",
+        _llama(num_key_value_heads=4, max_position_embeddings=512, pretraining_tp=1, rope_scaling=None),
         [{"rope_theta": 20000.0}, {"rms_norm_eps": 0.2}],
         notes="Llama 2: multi-head attention, untied, SentencePiece-style tokenizer",
     ),
@@ -108,13 +116,15 @@ SPECS = [
         "llama-yarn", "byte:llama-bpe",
         _small_llama(rope_scaling={"factor": 8.0, "original_max_position_embeddings": 64, "type": "yarn"}),
         [{"rope_scaling": None}, {"rope_scaling": {"factor": 8.0, "type": "linear"}},
-         {"rope_scaling": {"factor": 8.0, "original_max_position_embeddings": 64, "type": "yarn", "attention_factor": 1.0}}],
+         {"rope_scaling": {"factor": 8.0, "original_max_position_embeddings": 64, "type": "yarn",
+                           "attention_factor": 1.0}}],
         notes="YaRN with its defaults",
     ),
     Spec(
         "llama-yarn-mscale", "byte:llama-bpe",
-        _small_llama(rope_scaling={"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 48, "beta_fast": 8.0,
-                                   "beta_slow": 0.5, "mscale": 1.0, "mscale_all_dim": 0.4, "truncate": False}),
+        _small_llama(rope_scaling={"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 48,
+                                   "beta_fast": 8.0, "beta_slow": 0.5, "mscale": 1.0, "mscale_all_dim": 0.4,
+                                   "truncate": False}),
         [{"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 48, "beta_fast": 8.0,
                            "beta_slow": 0.5, "mscale": 1.0, "mscale_all_dim": 0.4}},
          {"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 48, "mscale": 1.0,
@@ -138,15 +148,16 @@ SPECS = [
     ),
     Spec(
         "qwen2-window", "byte:qwen2",
-        _config("Qwen2ForCausalLM", "qwen2", hidden_size=32, intermediate_size=64, num_hidden_layers=3, rms_norm_eps=1e-6,
-                rope_theta=1000000.0, sliding_window=24, use_sliding_window=True, max_window_layers=1),
+        _config("Qwen2ForCausalLM", "qwen2", hidden_size=32, intermediate_size=64, num_hidden_layers=3,
+                rms_norm_eps=1e-6, rope_theta=1000000.0, sliding_window=24, use_sliding_window=True,
+                max_window_layers=1),
         [{"use_sliding_window": False}, {"max_window_layers": 0}, {"max_window_layers": 2}],
         notes="sliding window of 24 on layers 1 and 2, not on layer 0; untied; head size 8",
     ),
     Spec(
         "qwen3", "byte:qwen2",
-        _config("Qwen3ForCausalLM", "qwen3", tie_word_embeddings=True, rope_theta=1000000.0, rms_norm_eps=1e-6, head_dim=32,
-                attention_bias=False, num_key_value_heads=1, intermediate_size=64, sliding_window=None,
+        _config("Qwen3ForCausalLM", "qwen3", tie_word_embeddings=True, rope_theta=1000000.0, rms_norm_eps=1e-6,
+                head_dim=32, attention_bias=False, num_key_value_heads=1, intermediate_size=64, sliding_window=None,
                 use_sliding_window=False, max_window_layers=2),
         [{"rope_theta": 10000.0}], shards=2, template_file=True,
         notes="QK norm, head size 32 with 4 heads of a hidden size of 64; two shards; chat_template.jinja",
@@ -161,10 +172,12 @@ SPECS = [
     ),
     Spec(
         "gemma3", "sp:gemma",
-        _gemma("Gemma3ForCausalLM", "gemma3_text", num_hidden_layers=7, intermediate_size=32, attn_logit_softcapping=None,
-               final_logit_softcapping=None, query_pre_attn_scalar=32, sliding_window=21, sliding_window_pattern=6,
+        _gemma("Gemma3ForCausalLM", "gemma3_text", num_hidden_layers=7, intermediate_size=32,
+               attn_logit_softcapping=None, final_logit_softcapping=None, query_pre_attn_scalar=32,
+               sliding_window=21, sliding_window_pattern=6,
                rope_theta=1000000.0, rope_local_base_freq=10000.0, rope_scaling={"rope_type": "linear", "factor": 8.0}),
-        [{"sliding_window": 22}, {"rope_scaling": None}, {"rope_local_base_freq": 1000000.0}, {"sliding_window_pattern": 5}],
+        [{"sliding_window": 22}, {"rope_scaling": None}, {"rope_local_base_freq": 1000000.0},
+         {"sliding_window_pattern": 5}],
         notes="QK norm, layer 5 global with linear rope scaling, the others a window of 21 with their own rope theta",
     ),
     Spec(
@@ -189,28 +202,31 @@ SPECS = [
     Spec(
         "mixtral", "sp:mistral",
         _config("MixtralForCausalLM", "mixtral", sliding_window=None, num_local_experts=4, num_experts_per_tok=2,
-                num_key_value_heads=1, intermediate_size=32, rope_theta=1000000.0, head_dim=16, output_router_logits=False,
-                router_aux_loss_coef=0.001),
+                num_key_value_heads=1, intermediate_size=32, rope_theta=1000000.0, head_dim=16,
+                output_router_logits=False, router_aux_loss_coef=0.001),
         [{"num_experts_per_tok": 1}],
         notes="4 experts, top 2",
     ),
     Spec(
         "qwen3-moe", "byte:qwen2",
         _config("Qwen3MoeForCausalLM", "qwen3_moe", num_experts=4, num_experts_per_tok=2, moe_intermediate_size=32,
-                norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[], head_dim=16, num_attention_heads=2, num_key_value_heads=1,
-                rope_theta=1000000.0, rms_norm_eps=1e-6, attention_bias=False, sliding_window=None,
+                norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[], head_dim=16, num_attention_heads=2,
+                num_key_value_heads=1, rope_theta=1000000.0, rms_norm_eps=1e-6, attention_bias=False,
+                sliding_window=None,
                 use_sliding_window=False, max_window_layers=2, output_router_logits=False, router_aux_loss_coef=0.001),
         [{"norm_topk_prob": False}, {"num_experts_per_tok": 1}],
         notes="4 experts, top 2, normalized router weights, QK norm",
     ),
     Spec(
         "qwen3-moe-mixed", "byte:qwen2",
-        _config("Qwen3MoeForCausalLM", "qwen3_moe", hidden_size=32, intermediate_size=64, num_hidden_layers=4, num_experts=4,
-                num_experts_per_tok=3, moe_intermediate_size=32, norm_topk_prob=False, decoder_sparse_step=2,
+        _config("Qwen3MoeForCausalLM", "qwen3_moe", hidden_size=32, intermediate_size=64, num_hidden_layers=4,
+                num_experts=4, num_experts_per_tok=3, moe_intermediate_size=32, norm_topk_prob=False,
+                decoder_sparse_step=2,
                 mlp_only_layers=[1], head_dim=16, rope_theta=1000000.0, rms_norm_eps=1e-6, attention_bias=False,
                 sliding_window=None, use_sliding_window=False, max_window_layers=4, tie_word_embeddings=True,
                 output_router_logits=False, router_aux_loss_coef=0.001),
         [{"norm_topk_prob": True}], v5_config=True,
-        notes="4 experts, top 3, router weights as they are; only layer 3 is sparse (decoder_sparse_step 2, mlp_only_layers [1])",
+        notes="4 experts, top 3, router weights as they are; "
+        "only layer 3 is sparse (decoder_sparse_step 2, mlp_only_layers [1])",
     ),
 ]  # fmt: skip
