@@ -20,6 +20,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "kv/pool.h"
@@ -52,8 +53,10 @@ class KvSequence final : private PageHolder {
   size_t pages(int layer, int head) const { return at(layer, head).pages.size(); }
   int32_t position(int layer, int head, size_t slot) const;
   float bias(int layer, int head, size_t slot) const;
-  // The number of slots whose position is below `position`, which are the first ones. O(log n).
-  size_t slots_before(int layer, int head, int32_t position) const;
+  // The number of slots whose position is below `end_position`, which are the first ones. O(log n).
+  size_t slots_before(int layer, int head, int32_t end_position) const {
+    return slots_before(at(layer, head), end_position);
+  }
   // Adds pages [begin, end) of a head to `refs`, as attention wants them.
   void list_pages(int layer, int head, size_t begin, size_t end, std::vector<PageRef>& refs) const;
 
@@ -102,9 +105,12 @@ class KvSequence final : private PageHolder {
   const Head& at(int layer, int head) const;
   Head& at(int layer, int head) { return const_cast<Head&>(std::as_const(*this).at(layer, head)); }
   uint32_t page_tokens() const { return static_cast<uint32_t>(pool_.format().page_tokens); }
+  size_t pages_for(size_t count) const { return (count + page_tokens() - 1) / page_tokens(); }
   int32_t position(const Head& head, size_t slot) const;
+  size_t slots_before(const Head& head, int32_t end_position) const;
+  void extend(Head& head, int tokens, int32_t first_position);
   void replace_by_copy(PageId& page);
-  void extend_tail(Head& head, int tokens, int32_t first_position);
+  void set_free_slots(PageId page, uint32_t filled, int32_t first_position);
   Compaction plan_compaction(const Head& head, std::span<const uint32_t> kept) const;
 
   KvPool& pool_;

@@ -1,0 +1,80 @@
+#include "kv/method.h"
+
+#include <gtest/gtest.h>
+
+#include "kv/codec.h"
+
+namespace godwit {
+namespace {
+
+constexpr MethodParam kParams[] = {{"bits", "4", "bits of a number"}, {"share", "0.5", ""}, {"file", "", ""}};
+constexpr MethodInfo kInfo{"thing", "does things", "a paper", kParams};
+
+Result<MethodArgs> bind(std::string_view text) {
+  GODWIT_ASSIGN(MethodSpec spec, parse_method_spec(text));
+  return MethodArgs::bind("gadget", kInfo, spec);
+}
+
+TEST(MethodSpec, ParsesNameAndParameters) {
+  auto spec = parse_method_spec("thing:bits=2,file=a=b:c,share=");
+  ASSERT_TRUE(spec);
+  EXPECT_EQ(spec->name, "thing");
+  using Pairs = std::vector<std::pair<std::string, std::string>>;
+  EXPECT_EQ(spec->params, (Pairs{{"bits", "2"}, {"file", "a=b:c"}, {"share", ""}}));
+  EXPECT_TRUE(parse_method_spec("thing")->params.empty());
+}
+
+TEST(MethodSpec, RefusesWhatIsNotTheSyntax) {
+  for (const char* text : {"", ":", ":a=1", "thing:", "thing:bits", "thing:=2", "thing:bits=2,", "thing:a=1,a=2"}) {
+    auto spec = parse_method_spec(text);
+    ASSERT_FALSE(spec) << text;
+    EXPECT_EQ(spec.error().code, ErrorCode::kInvalidArgument);
+    EXPECT_NE(spec.error().message.find(text), std::string::npos) << spec.error().message;
+  }
+}
+
+TEST(MethodArgs, FillsDefaultsAndConverts) {
+  auto args = bind("thing:share=0.25");
+  ASSERT_TRUE(args);
+  EXPECT_EQ(args->integer("bits", 1, 8).value(), 4);
+  EXPECT_EQ(args->real("share", 0, 1).value(), 0.25);
+  EXPECT_EQ(args->text("file"), "");
+  EXPECT_TRUE(bind("thing:bits=on")->flag("bits").value());
+  EXPECT_FALSE(bind("thing:bits=0")->flag("bits").value());
+}
+
+TEST(MethodArgs, ErrorsNameMethodAndParameter) {
+  EXPECT_EQ(bind("thing:bit=2").error().message, "gadget 'thing' has no parameter 'bit'; it has bits, share, file");
+  for (const char* text :
+       {"thing:bits=9", "thing:bits=0", "thing:bits=x", "thing:bits=2x", "thing:bits=", "thing:bits=1.5"})
+    EXPECT_NE(bind(text)->integer("bits", 1, 8).error().message.find("bits of gadget 'thing'"), std::string::npos);
+  for (const char* text : {"thing:share=nan", "thing:share=inf", "thing:share=2", "thing:share=0.5%"})
+    EXPECT_FALSE(bind(text)->real("share", 0, 1)) << text;
+  EXPECT_FALSE(bind("thing:bits=maybe")->flag("bits"));
+}
+
+TEST(KvCodec, TableHasEveryFile) {
+  std::vector<std::string_view> names;
+  for (const KvCodecRow* row : all_kv_codecs()) {
+    names.push_back(row->info.name);
+    EXPECT_FALSE(row->info.description.empty());
+    EXPECT_FALSE(row->info.reference.empty());
+    EXPECT_EQ(find_kv_codec(row->info.name).value(), row);
+    EXPECT_EQ(make_kv_format(row->info.name, 64)->head_dim, 64);
+  }
+  for (const char* name : {"bf16", "f16", "f32"}) EXPECT_EQ(std::count(names.begin(), names.end(), name), 1) << name;
+  EXPECT_TRUE(std::is_sorted(names.begin(), names.end()));
+}
+
+TEST(KvCodec, FormatsAndErrors) {
+  EXPECT_EQ(make_kv_format("f32", 128)->page_bytes(), 2u * 64 * 128 * 4);
+  EXPECT_EQ(make_kv_format("bf16", 128)->dtype, DType::kBF16);
+  auto unknown = make_kv_format("f61", 128);
+  ASSERT_FALSE(unknown);
+  EXPECT_EQ(unknown.error().code, ErrorCode::kNotFound);
+  EXPECT_EQ(unknown.error().message.rfind("no KV codec is named 'f61'; there are bf16, f16, f32", 0), 0u);
+  EXPECT_EQ(make_kv_format("f16:bits=2", 128).error().message, "KV codec 'f16' takes no parameters, so not 'bits'");
+}
+
+}  // namespace
+}  // namespace godwit

@@ -1,0 +1,242 @@
+#include "kv/sequence.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace godwit {
+
+KvSequence::KvSequence(KvPool& pool, KvShape shape) : pool_(pool), shape_(shape) {
+  GODWIT_CHECK(shape.layers > 0 && shape.kv_heads > 0);
+  heads_.resize(static_cast<size_t>(shape.layers) * static_cast<size_t>(shape.kv_heads));
+  pool_.add_holder(this);
+}
+
+KvSequence::KvSequence(const KvSequence& other)
+    : pool_(other.pool_), shape_(other.shape_), heads_(other.heads_), next_position_(other.next_position_) {
+  for (const Head& head : heads_)
+    for (PageId page : head.pages) pool_.ref(page);
+  pool_.add_holder(this);
+}
+
+KvSequence::~KvSequence() {
+  pool_.remove_holder(this);
+  for (const Head& head : heads_)
+    for (PageId page : head.pages) pool_.unref(page);
+}
+
+std::unique_ptr<KvSequence> KvSequence::fork() const {
+  return std::unique_ptr<KvSequence>(new KvSequence(*this));
+}
+
+const KvSequence::Head& KvSequence::at(int layer, int head) const {
+  GODWIT_CHECK(layer >= 0 && layer < shape_.layers && head >= 0 && head < shape_.kv_heads);
+  return heads_[static_cast<size_t>(layer) * static_cast<size_t>(shape_.kv_heads) + static_cast<size_t>(head)];
+}
+
+int32_t KvSequence::position(const Head& head, size_t slot) const {
+  return pool_.position(head.pages[slot / page_tokens()], static_cast<uint32_t>(slot % page_tokens()));
+}
+
+int32_t KvSequence::position(int layer, int head, size_t slot) const {
+  const Head& list = at(layer, head);
+  GODWIT_CHECK(slot < list.count);
+  return position(list, slot);
+}
+
+float KvSequence::bias(int layer, int head, size_t slot) const {
+  const Head& list = at(layer, head);
+  GODWIT_CHECK(slot < list.count);
+  return pool_.bias(list.pages[slot / page_tokens()], static_cast<uint32_t>(slot % page_tokens()));
+}
+
+size_t KvSequence::slots_before(const Head& head, int32_t end_position) const {
+  size_t begin = 0, end = head.count;
+  while (begin < end) {
+    const size_t middle = begin + (end - begin) / 2;
+    if (position(head, middle) < end_position) {
+      begin = middle + 1;
+    } else {
+      end = middle;
+    }
+  }
+  return begin;
+}
+
+void KvSequence::list_pages(int layer, int head, size_t begin, size_t end, std::vector<PageRef>& refs) const {
+  const Head& list = at(layer, head);
+  GODWIT_CHECK(begin <= end && end <= list.pages.size());
+  for (size_t i = begin; i < end; ++i) {
+    const PageId page = list.pages[i];
+    refs.push_back({.page = page,
+                    .ordinal = static_cast<uint32_t>(i),
+                    .first_position = pool_.first_position(page),
+                    .count = std::min(page_tokens(), list.count - static_cast<uint32_t>(i) * page_tokens()),
+                    .aux = pool_.aux(page)});
+  }
+}
+
+size_t KvSequence::bytes() const {
+  size_t pages = 0, aux = 0;
+  for (const Head& head : heads_) {
+    pages += head.pages.size();
+    for (PageId page : head.pages) aux += pool_.is_explicit(page) ? 1 : 0;
+  }
+  return pages * pool_.format().page_bytes() + aux * pool_.format().aux_bytes();
+}
+
+size_t KvSequence::exclusive_bytes() const {
+  size_t pages = 0, aux = 0;
+  for (const Head& head : heads_) {
+    for (PageId page : head.pages) {
+      if (pool_.shared(page)) continue;
+      ++pages;
+      aux += pool_.is_explicit(page) ? 1 : 0;
+    }
+  }
+  return pages * pool_.format().page_bytes() + aux * pool_.format().aux_bytes();
+}
+
+KvNeed KvSequence::append_need(int tokens, int32_t first_position) const {
+  KvNeed need;
+  if (tokens == 0) return need;
+  for (const Head& head : heads_) {
+    need.pages += pages_for(head.count + static_cast<uint32_t>(tokens)) - head.pages.size();
+    if (head.count % page_tokens() == 0) continue;
+    const PageId last = head.pages.back();
+    const bool gap = position(head, head.count - 1) + 1 != first_position;
+    if (pool_.shared(last)) {
+      need.pages += 1;
+      need.aux += gap || pool_.is_explicit(last) ? 1 : 0;
+    } else {
+      need.aux += gap && !pool_.is_explicit(last) ? 1 : 0;
+    }
+  }
+  return need;
+}
+
+KvOutcome KvSequence::append(int tokens, int32_t first_position) {
+  GODWIT_CHECK(tokens >= 0 && first_position >= next_position_);
+  GODWIT_CHECK(int64_t{first_position} + tokens <= INT32_MAX);
+  if (tokens == 0) return {};
+  if (size_t missing = pool_.missing_pages(append_need(tokens, first_position)); missing > 0) return {missing};
+  for (Head& head : heads_) extend(head, tokens, first_position);
+  next_position_ = first_position + tokens;
+  pool_.flush_aux();
+  return {};
+}
+
+void KvSequence::extend(Head& head, int tokens, int32_t first_position) {
+  if (const uint32_t filled = head.count % page_tokens(); filled > 0) {
+    PageId& last = head.pages.back();
+    if (pool_.shared(last)) replace_by_copy(last);
+    if (position(head, head.count - 1) + 1 != first_position) GODWIT_CHECK(pool_.make_explicit(last));
+    if (pool_.is_explicit(last)) set_free_slots(last, filled, first_position);
+  }
+  const uint32_t count = head.count + static_cast<uint32_t>(tokens);
+  while (head.pages.size() < pages_for(count)) {
+    const auto ahead = static_cast<int32_t>(head.pages.size() * page_tokens() - head.count);
+    std::optional<PageId> page = pool_.allocate(first_position + ahead);
+    GODWIT_CHECK(page.has_value());
+    head.pages.push_back(*page);
+  }
+  head.count = count;
+}
+
+void KvSequence::replace_by_copy(PageId& page) {
+  std::optional<PageId> copy = pool_.copy(page);
+  GODWIT_CHECK(copy.has_value());
+  pool_.unref(page);
+  page = *copy;
+}
+
+// The whole rest of the page, not just the slots in need: later appends then find their positions uploaded already.
+void KvSequence::set_free_slots(PageId page, uint32_t filled, int32_t first_position) {
+  for (uint32_t slot = filled; slot < page_tokens(); ++slot)
+    pool_.set_slot(page, slot, first_position + static_cast<int32_t>(slot - filled), 0);
+}
+
+void KvSequence::tail_slots(int layer, int tokens, std::vector<KvSlot>& slots) const {
+  GODWIT_CHECK(tokens >= 0);
+  for (int row = 0; row < tokens; ++row) {
+    for (int head = 0; head < shape_.kv_heads; ++head) {
+      const Head& list = at(layer, head);
+      GODWIT_CHECK(list.count >= static_cast<uint32_t>(tokens));
+      const uint32_t slot = list.count - static_cast<uint32_t>(tokens - row);
+      slots.push_back({list.pages[slot / page_tokens()], slot % page_tokens()});
+    }
+  }
+}
+
+void KvSequence::truncate(int32_t end_position) {
+  GODWIT_CHECK(end_position >= 0);
+  for (Head& head : heads_) {
+    head.count = static_cast<uint32_t>(slots_before(head, end_position));
+    for (size_t i = pages_for(head.count); i < head.pages.size(); ++i) pool_.unref(head.pages[i]);
+    head.pages.resize(pages_for(head.count));
+  }
+  next_position_ = std::min(next_position_, end_position);
+}
+
+KvOutcome KvSequence::set_biases(int layer, int head, std::span<const uint32_t> slots, std::span<const float> biases) {
+  Head& list = at(layer, head);
+  GODWIT_CHECK(slots.size() == biases.size());
+  std::vector<bool> changes(list.pages.size());
+  for (size_t i = 0; i < slots.size(); ++i) {
+    GODWIT_CHECK(slots[i] < list.count && (i == 0 || slots[i] > slots[i - 1]) && !std::isnan(biases[i]));
+    const uint32_t page = slots[i] / page_tokens();
+    if (pool_.bias(list.pages[page], slots[i] % page_tokens()) != biases[i]) changes[page] = true;
+  }
+  KvNeed need;
+  for (size_t i = 0; i < changes.size(); ++i) {
+    if (!changes[i]) continue;
+    const bool copied = pool_.shared(list.pages[i]);
+    need.pages += copied ? 1 : 0;
+    need.aux += copied || !pool_.is_explicit(list.pages[i]) ? 1 : 0;
+  }
+  if (size_t missing = pool_.missing_pages(need); missing > 0) return {missing};
+
+  for (size_t i = 0; i < changes.size(); ++i) {
+    if (!changes[i]) continue;
+    if (pool_.shared(list.pages[i])) replace_by_copy(list.pages[i]);
+    GODWIT_CHECK(pool_.make_explicit(list.pages[i]));
+  }
+  for (size_t i = 0; i < slots.size(); ++i) {
+    const uint32_t page = slots[i] / page_tokens();
+    if (changes[page]) pool_.set_slot(list.pages[page], slots[i] % page_tokens(), position(list, slots[i]), biases[i]);
+  }
+  pool_.flush_aux();
+  return {};
+}
+
+void KvSequence::count_references(std::span<uint32_t> references) const {
+  for (const Head& head : heads_)
+    for (PageId page : head.pages) ++references[page];
+}
+
+Status KvSequence::check_integrity() const {
+  std::vector<PageId> all;
+  for (size_t i = 0; i < heads_.size(); ++i) {
+    const Head& head = heads_[i];
+    const size_t layer = i / static_cast<size_t>(shape_.kv_heads), kv_head = i % static_cast<size_t>(shape_.kv_heads);
+    if (head.pages.size() != pages_for(head.count))
+      return errorf(ErrorCode::kBadData, "layer {} head {}: {} slots in {} pages", layer, kv_head, head.count,
+                    head.pages.size());
+    int32_t previous = -1;
+    for (size_t slot = 0; slot < head.count; ++slot) {
+      const int32_t here = position(head, slot);
+      if (here <= previous || here >= next_position_)
+        return errorf(ErrorCode::kBadData, "layer {} head {} slot {}: position {} after {}, next token at {}", layer,
+                      kv_head, slot, here, previous, next_position_);
+      previous = here;
+    }
+    all.insert(all.end(), head.pages.begin(), head.pages.end());
+  }
+  for (PageId page : all)
+    if (pool_.references(page) == 0) return errorf(ErrorCode::kBadData, "KV page {} is listed but free", page);
+  std::sort(all.begin(), all.end());
+  if (auto twice = std::adjacent_find(all.begin(), all.end()); twice != all.end())
+    return errorf(ErrorCode::kBadData, "KV page {} is listed twice in one sequence", *twice);
+  return {};
+}
+
+}  // namespace godwit
