@@ -276,5 +276,18 @@ TEST(KvSequenceRandom, AgreesWithTheModelOnTheFakeBackend) {
   }
 }
 
+TEST(KvSequenceRandom, AgreesWithTheModelOnGuardedCpuMemory) {
+  const Setting settings[] = {
+      {"small pages", f32(32, 16), {.layers = 1, .kv_heads = 2}, 16, 3000},
+      {"default pages", f32(64, 64), {.layers = 1, .kv_heads = 1}, 10, 1500},
+  };
+  for (const Setting& setting : settings) {
+    auto backend = make_guarded_backend({.threads = 1, .simd = {}});
+    ASSERT_TRUE(backend) << backend.error().message;
+    run(**backend, setting, 1);
+    if (HasFatalFailure()) return;
+  }
+}
+
 }  // namespace
 }  // namespace godwit
