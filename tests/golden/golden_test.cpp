@@ -67,7 +67,7 @@ class Runner {
   Runner(Backend& backend, const ModelSource& source, int64_t context)
       : backend_(backend), model_(value_of(Model::load(backend, source, context))),
         workspace_(value_of(Workspace::create(backend, model_->config(), 256, 8))),
-        pool_(value_of(KvPool::create(backend, value_of(make_kv_format("f32", model_->config().head_dim)), 64 << 20))),
+        pool_(value_of(KvPool::create(backend, value_of(make_kv_format("f32", model_->config().head_dim)), 2 << 20))),
         sequence_(*pool_, model_->kv_shape()), planner_(value_of(make_prefill_planner("dense"))) {}
 
   // Runs the tokens in chunks; returns the logits [positions, vocab] at the given positions.
