@@ -42,6 +42,11 @@ struct SamplingOptions {
   std::vector<TokenId> end_tokens;
 };
 
+struct TokenLogprob {
+  TokenId id = 0;
+  float logprob = 0;
+};
+
 struct GenerateOptions {
   int max_tokens = -1;  // -1: until the context is full
   SamplingOptions sampling;

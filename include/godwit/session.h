@@ -18,11 +18,6 @@
 
 namespace godwit {
 
-struct TokenLogprob {
-  TokenId id = 0;
-  float logprob = 0;
-};
-
 // What a generation hands out as it goes: whole characters only.
 struct Piece {
   TokenId id = 0;      // the newest token
