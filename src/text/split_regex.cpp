@@ -14,7 +14,9 @@ namespace godwit {
 namespace {
 
 constexpr size_t kMaxPatternBytes = 64 << 10;
-constexpr uint32_t kMatchLimit = 1'000'000;
+// Backtracking steps of one match. `\s*[\r\n]+` needs one for every blank of a run, so long texts need more.
+constexpr uint64_t kMinMatchLimit = 1'000'000;
+constexpr uint64_t kMatchLimitPerByte = 8;
 constexpr size_t kJitStackBytes = 4 << 20;
 // How many start positions × bytes one call may try before the clock is read again.
 constexpr size_t kWorkPerCall = 100'000'000;
@@ -36,8 +38,10 @@ RegexScratch::RegexScratch(size_t text_bytes)
       deadline_(std::chrono::steady_clock::now() + std::chrono::seconds(5) +
                 std::chrono::microseconds(text_bytes * 50)) {
   GODWIT_CHECK(data_ && context_ && stack_, "PCRE2 has no memory");
-  pcre2_set_match_limit(context_, kMatchLimit);
-  pcre2_set_depth_limit(context_, kMatchLimit);
+  const auto limit = static_cast<uint32_t>(
+      std::min<uint64_t>(INT32_MAX, std::max<uint64_t>(kMinMatchLimit, kMatchLimitPerByte * text_bytes)));
+  pcre2_set_match_limit(context_, limit);
+  pcre2_set_depth_limit(context_, limit);
   pcre2_set_heap_limit(context_, 64 << 10);
   pcre2_jit_stack_assign(context_, nullptr, stack_);
 }
@@ -89,7 +93,7 @@ Status SplitRegex::find_all(std::string_view text, RegexScratch& scratch, std::v
     if (++scratch.steps_ % kMatchesPerClock == 0 && std::chrono::steady_clock::now() > scratch.deadline_) {
       return too_slow(pattern_);
     }
-    const size_t starts = std::max<size_t>(64, kWorkPerCall / (text.size() - pos + 1));
+    const size_t starts = std::max<size_t>(4, kWorkPerCall / (text.size() - pos + 1));
     size_t window_end = pos + starts;
     const bool whole = window_end >= text.size();
     if (!whole) {

@@ -215,7 +215,7 @@ BpeOptions spm_options(TokenId unk) {
 Result<Tokenizer> Tokenizer::from_gguf(GgufVocab source, std::string_view label) {
   GODWIT_TRY(check_vocab(source, label));
   auto impl = std::make_shared<Impl>();
-  impl->vocab = Vocab(std::string(label));
+  impl->vocab = Vocab(std::string(label), source.tokens.size());
   impl->unk = source.unk;
   GODWIT_TRY(read_tokens(source, *impl));
   bool add_bos = false, add_eos = false;

@@ -168,7 +168,7 @@ Result<Tokenizer> Tokenizer::from_json(std::string_view tokenizer_json, std::str
   GODWIT_ASSIGN(const std::string type, model_type(model));
 
   auto impl = std::make_shared<Impl>();
-  impl->vocab = Vocab(label);
+  impl->vocab = Vocab(label, member(model.value(), "vocab").size() + member(root, "added_tokens").size());
   std::vector<double> scores;
   if (type == "BPE") {
     GODWIT_TRY(read_bpe_vocab(model, impl->vocab));
@@ -176,7 +176,6 @@ Result<Tokenizer> Tokenizer::from_json(std::string_view tokenizer_json, std::str
     GODWIT_TRY(read_unigram_vocab(model, impl->vocab, scores));
   }
   GODWIT_TRY(read_added_tokens(member(root, "added_tokens"), *impl));
-  GODWIT_TRY(impl->vocab.check_density());
   impl->mark_specials();
 
   GODWIT_ASSIGN(impl->normalizer, Normalizer::from_json(member(root, "normalizer"), label));

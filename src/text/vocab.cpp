@@ -1,19 +1,26 @@
 #include "text/vocab.h"
 
+#include <algorithm>
+
 #include "base/result.h"
 
 namespace godwit {
 namespace {
 
-constexpr int64_t kMaxTokens = 16 << 20;
+constexpr size_t kMaxTokens = 16 << 20;
+constexpr size_t kMaxHoles = 64 << 10;
 constexpr size_t kMaxTokenBytes = 64 << 10;
 
 }  // namespace
 
+Vocab::Vocab(std::string label, size_t expected)
+    : label_(std::move(label)), max_tokens_(static_cast<int64_t>(std::min(kMaxTokens, 2 * expected + kMaxHoles))) {}
+
 Status Vocab::add(int64_t id, std::string_view text) {
-  if (id < 0 || id >= kMaxTokens) {
-    return errorf(ErrorCode::kBadData, "{}: the token '{:.80}' has the id {}, outside 0 to {}", label_, text, id,
-                  kMaxTokens - 1);
+  if (id < 0 || id >= max_tokens_) {
+    return errorf(ErrorCode::kBadData,
+                  "{}: the token '{:.80}' has the id {}, outside 0 to {}; ids must be (nearly) contiguous", label_,
+                  text, id, max_tokens_ - 1);
   }
   if (text.size() > kMaxTokenBytes) {
     return errorf(ErrorCode::kBadData, "{}: the token with id {} has {} bytes, more than {}", label_, id, text.size(),
@@ -34,12 +41,6 @@ Status Vocab::add(int64_t id, std::string_view text) {
   texts_[id] = text;
   index_.emplace(texts_[id], static_cast<TokenId>(id));
   return {};
-}
-
-Status Vocab::check_density() const {
-  if (texts_.size() <= 2 * index_.size() + (64 << 10)) return {};
-  return errorf(ErrorCode::kBadData, "{}: only {} of {} token ids are in use; the ids must be (nearly) contiguous",
-                label_, index_.size(), texts_.size());
 }
 
 std::optional<TokenId> Vocab::find(std::string_view text) const {

@@ -16,7 +16,8 @@ namespace godwit {
 
 class Vocab {
  public:
-  explicit Vocab(std::string label = {}) : label_(std::move(label)) {}
+  // `expected` is how many tokens will come; ids may leave holes, but not so many that tables over them get absurd.
+  explicit Vocab(std::string label = {}, size_t expected = 0);
   Vocab(const Vocab&) = delete;  // the index points into the texts
   Vocab& operator=(const Vocab&) = delete;
   Vocab(Vocab&&) = default;
@@ -25,8 +26,6 @@ class Vocab {
   // Fails on a negative or absurd id, and on an id or text that is already taken by another. An empty text makes a
   // hole.
   Status add(int64_t id, std::string_view text);
-  // Fails when ids leave so much room unused that tables over them would be absurdly large.
-  Status check_density() const;
 
   TokenId size() const { return static_cast<TokenId>(texts_.size()); }  // one past the largest id
   bool has(TokenId id) const { return id >= 0 && id < size() && !texts_[id].empty(); }
@@ -40,6 +39,7 @@ class Vocab {
 
  private:
   std::string label_;
+  int64_t max_tokens_;
   std::deque<std::string> texts_;  // a deque: texts stay where they are while it grows
   std::unordered_map<std::string_view, TokenId> index_;
 };
