@@ -21,7 +21,8 @@ namespace HWY_NAMESPACE {
 
 inline constexpr size_t kLanes = HWY_LANES(float);
 // Accumulators of a micro-kernel: kMaxRows x kMaxColumns registers, with room for a row of operands.
-inline constexpr int kMaxRows = 6;
+// Fewer rows on old targets, since each number of rows costs a compilation.
+inline constexpr int kMaxRows = kLanes == 1 ? 2 : kLanes == 4 ? 4 : 6;
 inline constexpr int kMaxColumns = HWY_CAP_GE512 ? 4 : 2;
 static_assert(kBlockQueries % kMaxRows == 0);
 
@@ -143,30 +144,27 @@ HWY_NOINLINE void value_rows(const ValueBlock& block, const T* v) {
   for (; column < block.width; column += kLanes) value_kernel<kRows, 1>(block, v, column);
 }
 
+// min(rows, kRows) rows at once.
+template <int kRows, class T>
+void score_up_to(const ScoreBlock& block, const T* k, int rows, size_t tokens) {
+  if constexpr (kRows > 1) {
+    if (rows < kRows) return score_up_to<kRows - 1>(block, k, rows, tokens);
+  }
+  score_rows<kRows>(block, k, tokens);
+}
+template <int kRows, class T>
+void value_up_to(const ValueBlock& block, const T* v, int rows) {
+  if constexpr (kRows > 1) {
+    if (rows < kRows) return value_up_to<kRows - 1>(block, v, rows);
+  }
+  value_rows<kRows>(block, v);
+}
+
 // Scores of `rows` queries with the first `tokens` slots, rounded up to whole vectors.
 template <class T>
 void score_page(ScoreBlock block, const T* k, int rows, size_t tokens) {
   for (; rows > 0; rows -= kMaxRows) {
-    switch (rows) {
-      case 1:
-        score_rows<1>(block, k, tokens);
-        break;
-      case 2:
-        score_rows<2>(block, k, tokens);
-        break;
-      case 3:
-        score_rows<3>(block, k, tokens);
-        break;
-      case 4:
-        score_rows<4>(block, k, tokens);
-        break;
-      case 5:
-        score_rows<5>(block, k, tokens);
-        break;
-      default:
-        score_rows<kMaxRows>(block, k, tokens);
-        break;
-    }
+    score_up_to<kMaxRows>(block, k, rows, tokens);
     block.q += kMaxRows * block.head_dim;
     block.s += kMaxRows * block.page_tokens;
   }
@@ -176,26 +174,7 @@ void score_page(ScoreBlock block, const T* k, int rows, size_t tokens) {
 template <class T>
 void value_page(ValueBlock block, const T* v, int rows) {
   for (; rows > 0; rows -= kMaxRows) {
-    switch (rows) {
-      case 1:
-        value_rows<1>(block, v);
-        break;
-      case 2:
-        value_rows<2>(block, v);
-        break;
-      case 3:
-        value_rows<3>(block, v);
-        break;
-      case 4:
-        value_rows<4>(block, v);
-        break;
-      case 5:
-        value_rows<5>(block, v);
-        break;
-      default:
-        value_rows<kMaxRows>(block, v);
-        break;
-    }
+    value_up_to<kMaxRows>(block, v, rows);
     block.p += kMaxRows * block.p_stride;
     block.correction += kMaxRows;
     block.out += kMaxRows * block.width;
