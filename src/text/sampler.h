@@ -1,0 +1,96 @@
+// From logits to the next token.
+//
+// Order of steps: repetition, presence and frequency penalties over the last `penalty_window` tokens of the history,
+// logit bias, then temperature, top-k, top-p, min-p, and one draw from what is left. Temperature 0 is the exact argmax
+// after penalties and bias (the lowest id wins a tie) and draws nothing. The same options, logits and history give the
+// same tokens on every platform: the generator is our own and is advanced once per sampled token.
+//
+// Reported log-probabilities are the log-softmax of the raw logits, before every step above, as the OpenAI API has it.
+//
+// One Sampler serves one sequence; it is not thread-safe. It keeps scratch space of the vocabulary's size.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <godwit/status.h>
+
+#include "text/token.h"
+
+namespace godwit {
+
+struct SamplingOptions {
+  float temperature = 0.0f;         // 0 is greedy
+  int top_k = 0;                    // keep the k most likely; 0 keeps all
+  float top_p = 1.0f;               // keep the smallest set with this probability mass; 1 keeps all
+  float min_p = 0.0f;               // drop tokens less likely than min_p times the most likely; 0 keeps all
+  float repetition_penalty = 1.0f;  // divides positive and multiplies negative logits of seen tokens
+  float presence_penalty = 0.0f;    // subtracted once from every seen token
+  float frequency_penalty = 0.0f;   // subtracted once per occurrence
+  int penalty_window = 64;          // how many last tokens count as seen; -1 is the whole history
+  std::vector<std::pair<TokenId, float>> logit_bias;  // added; -infinity bans a token
+  uint64_t seed = 0;
+  int logprobs = 0;    // how many top log-probabilities to report
+  int min_tokens = 0;  // before this many sampled tokens, none of `end_tokens` is chosen
+  std::vector<TokenId> end_tokens;
+};
+
+// Checks every field against its range and the ids against the vocabulary.
+Status validate(const SamplingOptions& options, int vocab_size);
+
+struct TokenLogprob {
+  TokenId id = 0;
+  float logprob = 0.0f;
+};
+
+struct SampledToken {
+  TokenId id = 0;
+  float logprob = 0.0f;
+  std::vector<TokenLogprob> top;  // the `logprobs` most likely, best first; ties by lower id
+};
+
+// xoshiro256** seeded by splitmix64 (Blackman and Vigna): small, fast and the same everywhere.
+class Random {
+ public:
+  explicit Random(uint64_t seed);
+  uint64_t next();
+  double uniform();  // in [0, 1), 53 bits
+
+ private:
+  uint64_t state_[4];
+};
+
+class Sampler {
+ public:
+  // Options must have passed validate() for this vocabulary; that is checked.
+  Sampler(SamplingOptions options, int vocab_size);
+
+  // `logits` [vocab]; `history` is the sequence so far, prompt included. NaN or all-minus-infinity logits are an error.
+  Result<SampledToken> sample(std::span<const float> logits, std::span<const TokenId> history);
+
+  const SamplingOptions& options() const { return options_; }
+
+ private:
+  struct Candidate {
+    float logit;
+    TokenId id;
+  };
+
+  void penalize(std::span<const TokenId> history);
+  Result<TokenId> draw();
+  void keep_top_k();
+  void report(std::span<const float> logits, SampledToken& token);
+
+  SamplingOptions options_;
+  int vocab_size_;
+  int64_t sampled_ = 0;
+  Random random_;
+  std::vector<float> adjusted_;        // [vocab]
+  std::vector<int> counts_;            // [vocab], all zero between calls
+  std::vector<Candidate> candidates_;  // at most [vocab]
+};
+
+}  // namespace godwit
