@@ -16,9 +16,8 @@
 #include <utility>
 #include <vector>
 
-#include <godwit/status.h>
-
 #include "text/token.h"
+#include <godwit/status.h>
 
 namespace godwit {
 
@@ -33,7 +32,7 @@ struct SamplingOptions {
   int penalty_window = 64;          // how many last tokens count as seen; -1 is the whole history
   std::vector<std::pair<TokenId, float>> logit_bias;  // added; -infinity bans a token
   uint64_t seed = 0;
-  int logprobs = 0;    // how many top log-probabilities to report
+  int logprobs = -1;   // -1 reports none; 0 the chosen token's; n also those of the n most likely tokens
   int min_tokens = 0;  // before this many sampled tokens, none of `end_tokens` is chosen
   std::vector<TokenId> end_tokens;
 };
@@ -48,7 +47,7 @@ struct TokenLogprob {
 
 struct SampledToken {
   TokenId id = 0;
-  float logprob = 0.0f;
+  float logprob = 0.0f;           // 0 unless asked for
   std::vector<TokenLogprob> top;  // the `logprobs` most likely, best first; ties by lower id
 };
 
@@ -77,11 +76,14 @@ class Sampler {
   struct Candidate {
     float logit;
     TokenId id;
+    double weight;  // proportional to its probability
   };
 
+  static bool better(const Candidate& a, const Candidate& b);
   void penalize(std::span<const TokenId> history);
   Result<TokenId> draw();
   void keep_top_k();
+  void keep_top_p_and_min_p();
   void report(std::span<const float> logits, SampledToken& token);
 
   SamplingOptions options_;
