@@ -26,7 +26,7 @@ Result<DType> weight_type(const std::string& name) {
 }
 
 struct Quantize {
-  std::string source, type, out, embedding;
+  std::string source, type, out, embedding, name;
   int threads = 0;
 
   Status run(bool json) const {
@@ -36,6 +36,7 @@ struct Quantize {
       GODWIT_ASSIGN(options.embedding_dtype, weight_type(embedding));
     }
     options.threads = threads;
+    options.name = name;
     GODWIT_ASSIGN(ModelSource model, ModelSource::open(source));
     ProgressBar bar("quantize");
     options.on_progress = [&](double share) { bar.show(share); };
@@ -67,6 +68,7 @@ void add_quantize(Program& program) {
   verb->add_option("type", state->type, type_names())->required();
   verb->add_option("out", state->out, "GGUF file to write")->required();
   verb->add_option("--embedding-type", state->embedding, "Type of token embedding and output matrix (default: TYPE)");
+  verb->add_option("--name", state->name, "The model's name in the file (default: what it had, or the folder's)");
   verb->add_option("-t,--threads", state->threads, "Threads (default: all cores)");
   verb->callback([&program, state] { program.run = [&program, state] { return state->run(program.json); }; });
 }

@@ -70,6 +70,7 @@ class Converter {
       GODWIT_TRY(meta.set("general.name", source_.folder()->path().filename().string()));
       GODWIT_TRY(vocabulary(meta));
     }
+    if (!options_.name.empty()) GODWIT_TRY(meta.set("general.name", options_.name));
     for (const SettingsTensor& t : extra_)
       GODWIT_TRY(writer.add(t.name, DType::kF32, {static_cast<int64_t>(t.values.size())}, std::as_bytes(std::span(t.values))));
     return meta.set("general.quantization_version", uint32_t{2});

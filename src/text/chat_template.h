@@ -12,9 +12,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include <godwit/status.h>
-
 #include "text/jinja/template.h"
+#include <godwit/status.h>
 
 namespace godwit {
 
@@ -22,8 +21,9 @@ struct ChatOptions {
   nlohmann::ordered_json tools;      // array of tool schemas, or null
   nlohmann::ordered_json documents;  // array of documents for retrieval templates, or null
   bool add_generation_prompt = true;
-  nlohmann::ordered_json extra = nlohmann::ordered_json::object();  // further variables, e.g. {"enable_thinking": false}
-  jinja::RenderOptions render;  // without render.now, strftime_now() reads the local clock
+  nlohmann::ordered_json extra =
+      nlohmann::ordered_json::object();  // further variables, e.g. {"enable_thinking": false}
+  jinja::RenderOptions render;           // without render.now, strftime_now() reads the local clock
 };
 
 class ChatTemplate {

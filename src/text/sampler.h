@@ -16,39 +16,18 @@
 #include <utility>
 #include <vector>
 
+#include "text/token.h"
+#include <godwit/options.h>
 #include <godwit/status.h>
 
-#include "text/token.h"
-
 namespace godwit {
-
-struct SamplingOptions {
-  float temperature = 0.0f;         // 0 is greedy
-  int top_k = 0;                    // keep the k most likely; 0 keeps all
-  float top_p = 1.0f;               // keep the smallest set with this probability mass; 1 keeps all
-  float min_p = 0.0f;               // drop tokens less likely than min_p times the most likely; 0 keeps all
-  float repetition_penalty = 1.0f;  // divides positive and multiplies negative logits of seen tokens
-  float presence_penalty = 0.0f;    // subtracted once from every seen token
-  float frequency_penalty = 0.0f;   // subtracted once per occurrence
-  int penalty_window = 64;          // how many last tokens count as seen; -1 is the whole history
-  std::vector<std::pair<TokenId, float>> logit_bias;  // added; -infinity bans a token
-  uint64_t seed = 0;
-  int logprobs = 0;    // how many top log-probabilities to report
-  int min_tokens = 0;  // before this many sampled tokens, none of `end_tokens` is chosen
-  std::vector<TokenId> end_tokens;
-};
 
 // Checks every field against its range and the ids against the vocabulary.
 Status validate(const SamplingOptions& options, int vocab_size);
 
-struct TokenLogprob {
-  TokenId id = 0;
-  float logprob = 0.0f;
-};
-
 struct SampledToken {
   TokenId id = 0;
-  float logprob = 0.0f;
+  float logprob = 0.0f;           // 0 unless asked for
   std::vector<TokenLogprob> top;  // the `logprobs` most likely, best first; ties by lower id
 };
 
@@ -77,11 +56,14 @@ class Sampler {
   struct Candidate {
     float logit;
     TokenId id;
+    double weight;  // proportional to its probability
   };
 
+  static bool better(const Candidate& a, const Candidate& b);
   void penalize(std::span<const TokenId> history);
   Result<TokenId> draw();
   void keep_top_k();
+  void keep_top_p_and_min_p();
   void report(std::span<const float> logits, SampledToken& token);
 
   SamplingOptions options_;

@@ -40,8 +40,12 @@ class StopMatcher {
 
   explicit StopMatcher(std::shared_ptr<const Automaton> automaton) : automaton_(std::move(automaton)) {}
 
+  std::string release(size_t end);
+
   std::shared_ptr<const Automaton> automaton_;
-  std::string held_;  // the text of the automaton's current state: a proper prefix of some stop string
+  // From shown_ on, the text of the automaton's current state: a proper prefix of some stop string.
+  std::string held_;
+  size_t shown_ = 0;
   int state_ = 0;
   std::optional<size_t> matched_;
 };

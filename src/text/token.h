@@ -1,10 +1,4 @@
 // The id of a token in a model's vocabulary. Ids count from 0; negative values mean "no token".
 #pragma once
 
-#include <cstdint>
-
-namespace godwit {
-
-using TokenId = int32_t;
-
-}  // namespace godwit
+#include <godwit/options.h>  // TokenId

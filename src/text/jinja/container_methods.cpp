@@ -167,7 +167,11 @@ const MethodEntry* find_in(const MethodEntry (&table)[N], std::string_view name)
 const MethodEntry* find_list_method(std::string_view name, bool tuple) {
   return tuple ? find_in(kTupleMethods, name) : find_in(kListMethods, name);
 }
-const MethodEntry* find_dict_method(std::string_view name) { return find_in(kDictMethods, name); }
-const MethodEntry* find_loop_method(std::string_view name) { return find_in(kLoopMethods, name); }
+const MethodEntry* find_dict_method(std::string_view name) {
+  return find_in(kDictMethods, name);
+}
+const MethodEntry* find_loop_method(std::string_view name) {
+  return find_in(kLoopMethods, name);
+}
 
 }  // namespace godwit::jinja

@@ -119,9 +119,9 @@ Args Interpreter::eval_args(const Expr& e, size_t first) {
 
 // `self` is what the innermost filter of a filter block or set block applies to.
 Value Interpreter::eval_filter(const Expr& e, const Value& self) {
-  Value operand = e.args[0] == nullptr                           ? self
+  Value operand = e.args[0] == nullptr                   ? self
                   : e.args[0]->kind == ExprKind::kFilter ? eval_filter(*e.args[0], self)
-                                                                 : eval(*e.args[0]);
+                                                         : eval(*e.args[0]);
   Deeper deeper(*this, e.line);
   if (e.filter == nullptr) raise(ErrorCode::kUnsupported, "there is no filter named '{}'", e.name);
   Args args = eval_args(e, 1);

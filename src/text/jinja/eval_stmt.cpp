@@ -67,8 +67,7 @@ void Interpreter::define(std::string_view name, Value value) {
 }
 
 void Interpreter::write(std::string_view text) {
-  if (text.size() > heap_.limits().max_output_bytes ||
-      out_->size() > heap_.limits().max_output_bytes - text.size()) {
+  if (text.size() > heap_.limits().max_output_bytes || out_->size() > heap_.limits().max_output_bytes - text.size()) {
     raise(ErrorCode::kExhausted, "the output is longer than {} bytes", heap_.limits().max_output_bytes);
   }
   heap_.step(static_cast<int64_t>(text.size() / 64));

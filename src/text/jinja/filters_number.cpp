@@ -148,6 +148,8 @@ constexpr FilterEntry kFilters[] = {
 
 }  // namespace
 
-std::span<const FilterEntry> number_filters() { return kFilters; }
+std::span<const FilterEntry> number_filters() {
+  return kFilters;
+}
 
 }  // namespace godwit::jinja

@@ -22,7 +22,12 @@ const std::string& name_argument(std::string_view what, const Args& args, size_t
   return v.str();
 }
 
+Value nothing(Interpreter& in) {
+  return in.heap().seq(Flavor::kGenerator, {});
+}
+
 Value do_map(Interpreter& in, const Value& self, const Args& args) {
+  if (!truthy(self)) return nothing(in);  // even None
   std::vector<Value> out;
   if (args.positional.empty() && !args.named.empty()) {
     Arguments named("map", args, {"attribute", "default"}, 1);
@@ -47,6 +52,7 @@ Value do_map(Interpreter& in, const Value& self, const Args& args) {
 
 template <bool by_attribute, bool keep_if>
 Value do_select(Interpreter& in, const Value& self, const Args& args) {
+  if (!truthy(self)) return nothing(in);
   size_t used = 0;
   Value attribute = Value::none();
   if (by_attribute) {
@@ -91,7 +97,9 @@ constexpr FilterEntry kFilters[] = {
 
 }  // namespace
 
-std::span<const FilterEntry> selecting_filters() { return kFilters; }
+std::span<const FilterEntry> selecting_filters() {
+  return kFilters;
+}
 
 FilterFn find_filter(std::string_view name) {
   for (auto table : {text_filters(), number_filters(), sequence_filters(), selecting_filters()}) {

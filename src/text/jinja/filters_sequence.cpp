@@ -197,7 +197,8 @@ Value do_batch(Interpreter& in, const Value& self, const Args& raw) {
   std::vector<Value> items = in.items_of(self);
   for (size_t begin = 0; begin < items.size(); begin += static_cast<size_t>(size)) {
     size_t end = std::min(items.size(), begin + static_cast<size_t>(size));
-    std::vector<Value> batch(items.begin() + static_cast<ptrdiff_t>(begin), items.begin() + static_cast<ptrdiff_t>(end));
+    std::vector<Value> batch(items.begin() + static_cast<ptrdiff_t>(begin),
+                             items.begin() + static_cast<ptrdiff_t>(end));
     if (!args.none(1)) {
       in.heap().work(static_cast<size_t>(size) * sizeof(Value));
       batch.resize(static_cast<size_t>(size), args[1]);
@@ -233,16 +234,18 @@ Value do_groupby(Interpreter& in, const Value& self, const Args& raw) {
 }
 
 constexpr FilterEntry kFilters[] = {
-    {"length", do_length},     {"count", do_length},       {"list", do_list},         {"first", do_first},
-    {"last", do_last},         {"default", do_default},    {"d", do_default},         {"join", do_join},
-    {"reverse", do_reverse},   {"items", do_items},        {"dictsort", do_dictsort}, {"sort", do_sort},
-    {"unique", do_unique},     {"min", do_extreme<false>}, {"max", do_extreme<true>}, {"sum", do_sum},
-    {"batch", do_batch},       {"groupby", do_groupby},
+    {"length", do_length},   {"count", do_length},       {"list", do_list},         {"first", do_first},
+    {"last", do_last},       {"default", do_default},    {"d", do_default},         {"join", do_join},
+    {"reverse", do_reverse}, {"items", do_items},        {"dictsort", do_dictsort}, {"sort", do_sort},
+    {"unique", do_unique},   {"min", do_extreme<false>}, {"max", do_extreme<true>}, {"sum", do_sum},
+    {"batch", do_batch},     {"groupby", do_groupby},
 };
 
 }  // namespace
 
-std::span<const FilterEntry> sequence_filters() { return kFilters; }
+std::span<const FilterEntry> sequence_filters() {
+  return kFilters;
+}
 
 AttributePath::AttributePath(Interpreter& in, const Value& attribute) {
   if (attribute.is(Kind::kNone)) return;

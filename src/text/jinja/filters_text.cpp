@@ -170,6 +170,8 @@ constexpr FilterEntry kFilters[] = {
 
 }  // namespace
 
-std::span<const FilterEntry> text_filters() { return kFilters; }
+std::span<const FilterEntry> text_filters() {
+  return kFilters;
+}
 
 }  // namespace godwit::jinja

@@ -99,7 +99,9 @@ std::string cut(std::string text, int precision) {
   return text.substr(0, static_cast<size_t>(characters[static_cast<size_t>(precision)].data() - text.data()));
 }
 
-bool is_float_type(char type) { return std::string_view("eEfFgG%").find(type) != std::string_view::npos; }
+bool is_float_type(char type) {
+  return std::string_view("eEfFgG%").find(type) != std::string_view::npos;
+}
 
 Spec parse_spec(std::string_view text) {
   Spec spec;

@@ -65,8 +65,9 @@ Value raise_exception(Interpreter& in, const Args& raw) {
 
 constexpr std::array<std::string_view, 7> kDays = {"Sunday",   "Monday", "Tuesday", "Wednesday",
                                                    "Thursday", "Friday", "Saturday"};
-constexpr std::array<std::string_view, 12> kMonths = {"January", "February", "March",     "April",   "May",      "June",
-                                                      "July",    "August",   "September", "October", "November", "December"};
+constexpr std::array<std::string_view, 12> kMonths = {"January",   "February", "March",    "April",
+                                                      "May",       "June",     "July",     "August",
+                                                      "September", "October",  "November", "December"};
 
 int days_before_month(int year, int month) {
   static constexpr int kBefore[] = {0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334};
@@ -84,7 +85,8 @@ std::string format_time(std::string_view format, const CivilTime& t) {
   std::string out;
   auto number = [&](int value, int width, bool bare, char fill = '0') {
     std::string digits = std::to_string(value);
-    if (!bare && static_cast<int>(digits.size()) < width) digits.insert(0, static_cast<size_t>(width) - digits.size(), fill);
+    if (!bare && static_cast<int>(digits.size()) < width)
+      digits.insert(0, static_cast<size_t>(width) - digits.size(), fill);
     out += digits;
   };
   for (size_t i = 0; i < format.size(); i++) {
@@ -176,10 +178,8 @@ Value strftime_now(Interpreter& in, const Args& raw) {
 }
 
 constexpr Builtin kGlobals[] = {
-    {"range", make_range},
-    {"dict", make_dict},
-    {"namespace", make_namespace},
-    {"raise_exception", raise_exception},
+    {"range", make_range},          {"dict", make_dict},
+    {"namespace", make_namespace},  {"raise_exception", raise_exception},
     {"strftime_now", strftime_now},
 };
 

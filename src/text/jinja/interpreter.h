@@ -44,10 +44,10 @@ struct BoundMethod {
 // What `loop` is inside a for. Items are fetched lazily, one ahead at most unless the length is asked for, because a
 // loop's condition may depend on what its body did.
 struct Loop {
-  Value source;                          // keeps the items alive
-  size_t position = 0;                   // next item of the source
+  Value source;                            // keeps the items alive
+  size_t position = 0;                     // next item of the source
   std::function<bool(const Value&)> keep;  // the loop's own `if`; may be empty
-  std::vector<Value> ahead;              // fetched, in order
+  std::vector<Value> ahead;                // fetched, in order
   size_t ahead_begin = 0;
   int64_t index0 = -1;
   Value current, previous;

@@ -7,15 +7,21 @@
 
 namespace godwit::jinja {
 
-void syntax_error(int line, std::string_view message, ErrorCode code) { raise(code, "line {}: {}", line, message); }
+void syntax_error(int line, std::string_view message, ErrorCode code) {
+  raise(code, "line {}: {}", line, message);
+}
 
 namespace {
 
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
+bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
 bool is_name_start(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || static_cast<uint8_t>(c) >= 0x80;
 }
-bool is_name_part(char c) { return is_name_start(c) || is_digit(c); }
+bool is_name_part(char c) {
+  return is_name_start(c) || is_digit(c);
+}
 
 int hex_digit(char c) {
   if (is_digit(c)) return c - '0';
@@ -69,7 +75,9 @@ class Lexer {
     return tail.size() - strip_left(tail).size();
   }
 
-  bool at(size_t pos, std::string_view what) const { return pos <= rest_.size() && rest_.substr(pos).starts_with(what); }
+  bool at(size_t pos, std::string_view what) const {
+    return pos <= rest_.size() && rest_.substr(pos).starts_with(what);
+  }
 
   // Template data up to `tag`, less the whitespace that the tag's sign or lstrip_blocks removes.
   void emit_text(size_t tag, char sign, bool may_lstrip) {
@@ -267,7 +275,8 @@ class Lexer {
     Int value = 0;
     for (char c : rest_.substr(begin, end - begin)) {
       if (c == '_') continue;
-      if (__builtin_mul_overflow(value, Int{base}, &value) || __builtin_add_overflow(value, Int{hex_digit(c)}, &value)) {
+      if (__builtin_mul_overflow(value, Int{base}, &value) ||
+          __builtin_add_overflow(value, Int{hex_digit(c)}, &value)) {
         error("the integer is too large");
       }
     }
@@ -351,6 +360,8 @@ class Lexer {
 
 }  // namespace
 
-std::vector<Token> tokenize(std::string_view source) { return Lexer(source).run(); }
+std::vector<Token> tokenize(std::string_view source) {
+  return Lexer(source).run();
+}
 
 }  // namespace godwit::jinja

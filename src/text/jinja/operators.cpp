@@ -13,8 +13,12 @@ constexpr std::string_view kSymbols[] = {"+", "-", "*", "/", "//", "%", "**"};
         type_name(a), type_name(b));
 }
 
-[[noreturn]] void overflow() { raise(ErrorCode::kExhausted, "an integer result is too large"); }
-[[noreturn]] void zero_division() { raise(ErrorCode::kBadData, "division by zero"); }
+[[noreturn]] void overflow() {
+  raise(ErrorCode::kExhausted, "an integer result is too large");
+}
+[[noreturn]] void zero_division() {
+  raise(ErrorCode::kBadData, "division by zero");
+}
 
 Int floor_div(Int a, Int b) {
   if (b == 0) zero_division();

@@ -87,7 +87,7 @@ class Parser {
   const Limits limits_;
   size_t pos_ = 0;
   int nesting_ = 0;
-  int loops_ = 0;                      // open for loops of the current function
+  int loops_ = 0;                     // open for loops of the current function
   std::vector<Callable*> callables_;  // being parsed, outermost first
 };
 

@@ -174,9 +174,15 @@ Value do_partition(Interpreter& in, const Value& self, const Args& raw) {
   return in.heap().tuple({in.string(head), in.string(hit ? sep : ""), in.string(tail)});
 }
 
-bool is_ascii_digit(uint32_t c) { return c >= '0' && c <= '9'; }
-bool is_ascii_letter(uint32_t c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
-bool is_ascii_alnum(uint32_t c) { return is_ascii_digit(c) || is_ascii_letter(c); }
+bool is_ascii_digit(uint32_t c) {
+  return c >= '0' && c <= '9';
+}
+bool is_ascii_letter(uint32_t c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
+bool is_ascii_alnum(uint32_t c) {
+  return is_ascii_digit(c) || is_ascii_letter(c);
+}
 
 // True if there is a character and all satisfy `ok`.
 template <bool (*ok)(uint32_t), bool ascii_only>

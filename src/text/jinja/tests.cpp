@@ -17,18 +17,42 @@ bool check(Interpreter&, const Value& v, const Args& raw) {
   return ok(v);
 }
 
-bool is_defined(const Value& v) { return !v.is(Kind::kUndefined); }
-bool is_undefined(const Value& v) { return v.is(Kind::kUndefined); }
-bool is_none(const Value& v) { return v.is(Kind::kNone); }
-bool is_boolean(const Value& v) { return v.is(Kind::kBool); }
-bool is_true(const Value& v) { return v.is(Kind::kBool) && v.boolean; }
-bool is_false(const Value& v) { return v.is(Kind::kBool) && !v.boolean; }
-bool is_integer(const Value& v) { return v.is(Kind::kInt); }
-bool is_float(const Value& v) { return v.is(Kind::kFloat); }
-bool is_number(const Value& v) { return v.is_number(); }
-bool is_string(const Value& v) { return v.is(Kind::kString); }
-bool is_mapping(const Value& v) { return v.is(Kind::kDict); }
-bool is_escaped(const Value& v) { return v.is(Kind::kString) && v.markup; }
+bool is_defined(const Value& v) {
+  return !v.is(Kind::kUndefined);
+}
+bool is_undefined(const Value& v) {
+  return v.is(Kind::kUndefined);
+}
+bool is_none(const Value& v) {
+  return v.is(Kind::kNone);
+}
+bool is_boolean(const Value& v) {
+  return v.is(Kind::kBool);
+}
+bool is_true(const Value& v) {
+  return v.is(Kind::kBool) && v.boolean;
+}
+bool is_false(const Value& v) {
+  return v.is(Kind::kBool) && !v.boolean;
+}
+bool is_integer(const Value& v) {
+  return v.is(Kind::kInt);
+}
+bool is_float(const Value& v) {
+  return v.is(Kind::kFloat);
+}
+bool is_number(const Value& v) {
+  return v.is_number();
+}
+bool is_string(const Value& v) {
+  return v.is(Kind::kString);
+}
+bool is_mapping(const Value& v) {
+  return v.is(Kind::kDict);
+}
+bool is_escaped(const Value& v) {
+  return v.is(Kind::kString) && v.markup;
+}
 bool is_iterable(const Value& v) {
   return v.is(Kind::kUndefined) || v.is(Kind::kString) || v.is(Kind::kSeq) || v.is(Kind::kDict) || v.is(Kind::kLoop);
 }
@@ -48,7 +72,9 @@ bool is_case(Interpreter& in, const Value& v, const Args& raw) {
   return truthy(find_string_method(upper ? "isupper" : "islower")->call(in, text, raw));
 }
 
-Value modulo(Interpreter& in, const Value& v, const Value& by) { return binary(in.heap(), Op::kMod, v, by); }
+Value modulo(Interpreter& in, const Value& v, const Value& by) {
+  return binary(in.heap(), Op::kMod, v, by);
+}
 
 template <int rest>
 bool is_parity(Interpreter& in, const Value& v, const Args& raw) {

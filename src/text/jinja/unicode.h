@@ -27,11 +27,13 @@ bool is_space(uint32_t code);
 bool is_printable(uint32_t code);
 bool is_upper(uint32_t code);
 bool is_lower(uint32_t code);
-inline bool is_cased(uint32_t code) { return is_upper(code) || is_lower(code); }
+inline bool is_cased(uint32_t code) {
+  return is_upper(code) || is_lower(code);
+}
 
 std::string to_upper(std::string_view text);
 std::string to_lower(std::string_view text);
-std::string to_title(std::string_view text);       // each run of cased letters: first upper, rest lower
+std::string to_title(std::string_view text);        // each run of cased letters: first upper, rest lower
 std::string to_capitalized(std::string_view text);  // first character upper, rest lower
 
 std::string_view strip_left(std::string_view text);

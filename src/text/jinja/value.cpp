@@ -147,7 +147,9 @@ void Heap::put(Dict& dict, Value key, Value value) {
   dict.entries.emplace_back(std::move(key), std::move(value));
 }
 
-void Heap::put(Dict& dict, std::string_view key, Value value) { put(dict, string(std::string(key)), std::move(value)); }
+void Heap::put(Dict& dict, std::string_view key, Value value) {
+  put(dict, string(std::string(key)), std::move(value));
+}
 
 Value from_json(Heap& heap, const nlohmann::ordered_json& json, int depth) {
   using Type = nlohmann::ordered_json::value_t;

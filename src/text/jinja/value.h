@@ -1,4 +1,5 @@
-// The values a template computes with: Python's None, bool, int, float, str, list, tuple, dict and a few runtime objects.
+// The values a template computes with: Python's None, bool, int, float, str, list, tuple, dict and a few runtime
+// objects.
 //
 // Strings are immutable and reference-counted; everything that can hold other values lives in the render's Heap and is
 // pointed to, so cycles are harmless and nothing is destroyed recursively. A Value must not outlive its Heap, except
@@ -101,7 +102,7 @@ struct Value {
   bool is(Kind k) const { return kind == k; }
   bool is_integral() const { return kind == Kind::kInt || kind == Kind::kBool; }
   bool is_number() const { return is_integral() || kind == Kind::kFloat; }
-  const std::string& str() const { return text->bytes; }        // of a string
+  const std::string& str() const { return text->bytes; }                   // of a string
   Int as_int() const { return is(Kind::kBool) ? Int{boolean} : integer; }  // of an integral
   double as_double() const { return is(Kind::kFloat) ? real : static_cast<double>(as_int()); }
 };
@@ -109,7 +110,7 @@ struct Value {
 struct Seq {
   Flavor flavor = Flavor::kList;
   std::vector<Value> items;
-  size_t next = 0;  // of a generator: the first item not yet taken
+  size_t next = 0;                    // of a generator: the first item not yet taken
   Int start = 0, stop = 0, step = 1;  // of a range, for its repr
 
   bool sized() const { return flavor != Flavor::kGenerator; }
