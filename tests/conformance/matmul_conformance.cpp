@@ -91,6 +91,24 @@ TEST_P(MatmulTest, AgreesWithReferenceForRowsThatAreNoWholeVectors) {
       for (int64_t rows : {1, 5, 40}) compare(tested, reference, {dtype, rows, 9, in});
 }
 
+TEST_P(MatmulTest, LongRowsAreSummedInTheSameOrderByFewAndManyRows) {
+  Device tested(GetParam()), reference("scalar");
+  for (const auto& [dtype, in] : {std::pair<DType, int64_t>{DType::kF32, 3001},
+                                  {DType::kBF16, 1025},
+                                  {DType::kQ8_0, 2080},
+                                  {DType::kQ2_K, 2304},
+                                  {DType::kQ6_K, 2048}}) {
+    SCOPED_TRACE(dtype_name(dtype));
+    const int64_t rows = 200, out = 6;
+    compare(tested, reference, {dtype, rows, out, in});
+    const Floats x = random_floats(static_cast<size_t>(rows * in), 1),
+                 w = random_floats(static_cast<size_t>(out * in), 2);
+    const Floats all = run(tested, {dtype, rows, out, in}, x, w);
+    for (int64_t row : {0, 100, 199})
+      expect_same(run(tested, {dtype, 1, out, in}, pick_rows(x, in, {row}), w), pick_rows(all, out, {row}));
+  }
+}
+
 TEST_P(MatmulTest, AddsBiasAndAccumulatesIntoStridedViews) {
   Device tested(GetParam()), reference("scalar");
   for (int64_t rows : {1, 3, 19})

@@ -39,8 +39,12 @@ class CpuBackend final : public Backend {
     auto* data = const_cast<std::byte*>(bytes.data());
     return Buffer{std::shared_ptr<std::byte>(std::const_pointer_cast<void>(std::move(owner)), data), bytes.size()};
   }
-  void upload(std::byte* to, std::span<const std::byte> from) override { std::memcpy(to, from.data(), from.size()); }
-  void download(std::span<std::byte> to, const std::byte* from) override { std::memcpy(to.data(), from, to.size()); }
+  void upload(std::byte* to, std::span<const std::byte> from) override {
+    if (!from.empty()) std::memcpy(to, from.data(), from.size());
+  }
+  void download(std::span<std::byte> to, const std::byte* from) override {
+    if (!to.empty()) std::memcpy(to.data(), from, to.size());
+  }
   void synchronize() override {}
 
   void embed(Tensor tokens, Tensor table, float scale, Tensor out) override {

@@ -5,8 +5,7 @@
 // SIMD target), not on the other rows, the tiling or the threads.
 //
 // x is packed once per call into tiles of up to kTileRows rows, [vector of K][row][lane]. Few rows of x read the
-// weights directly, expanded in registers; many rows share a panel of weight rows that was expanded to fp32 in cache,
-// packed as [vector of K][4 rows][lane].
+// weights directly, expanded in registers; for many rows, four weight rows at a time are expanded to fp32 in cache.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backend/cpu/matmul.cpp"
 #include <algorithm>
@@ -42,7 +41,9 @@ HWY_BEFORE_NAMESPACE();
 namespace godwit::cpu::HWY_NAMESPACE {
 namespace {
 
-// Up to this many rows of x per job, expanding the weights anew for each tile beats writing them to a panel.
+// Values of K per call of the microkernel on expanded weights: four rows of them fit the first cache.
+constexpr size_t kChunk = 1024;
+// Up to this many rows of x per job, expanding weights in registers for each tile beats storing them.
 constexpr int64_t kDirectRows = 2 * kTileRows;
 
 class Matmul {
@@ -111,12 +112,11 @@ class Matmul {
     }
   }
 
-  // Panels that fit half of a 2 MB cache, and enough of them to balance the threads.
+  // Enough tasks to balance the threads, wide enough that reading x again for each does not matter.
   std::vector<MatmulTask> make_tasks() const {
-    constexpr size_t kPanelBytes = 768 * 1024;
     const auto threads = static_cast<size_t>(context_.pool.threads());
     const size_t all_cols = static_cast<size_t>(problem_.out) * problem_.jobs.size();
-    size_t cols = std::min<size_t>(64, kPanelBytes / (padded_ * sizeof(float) + 1));
+    size_t cols = 64;
     if (threads > 1) cols = std::min(cols, all_cols / (threads * 4));
     const auto step = static_cast<int64_t>(std::max(round_up(cols, kTileCols), kTileCols));
     std::vector<MatmulTask> tasks;
@@ -130,35 +130,35 @@ class Matmul {
     const bool few = direct(*task.job);
     switch (problem_.dtype) {
       case DType::kF32:
-        return few ? run_direct<F32Row>(task) : run_panel<F32Row>(task, thread);
+        return few ? run_direct<F32Row>(task) : run_expanded<F32Row>(task, thread);
       case DType::kF16:
-        return few ? run_direct<F16Row>(task) : run_panel<F16Row>(task, thread);
+        return few ? run_direct<F16Row>(task) : run_expanded<F16Row>(task, thread);
       case DType::kBF16:
-        return few ? run_direct<BF16Row>(task) : run_panel<BF16Row>(task, thread);
+        return few ? run_direct<BF16Row>(task) : run_expanded<BF16Row>(task, thread);
       case DType::kQ8_0:
-        return few ? run_direct<Q8_0Row>(task) : run_panel<Q8_0Row>(task, thread);
+        return few ? run_direct<Q8_0Row>(task) : run_expanded<Q8_0Row>(task, thread);
       case DType::kQ4_0:
-        return few ? run_direct<Q4_0Row>(task) : run_panel<Q4_0Row>(task, thread);
+        return few ? run_direct<Q4_0Row>(task) : run_expanded<Q4_0Row>(task, thread);
       case DType::kQ4_1:
-        return run_panel<Q4_1Row>(task, thread);
+        return run_expanded<Q4_1Row>(task, thread);
       case DType::kQ5_0:
-        return run_panel<Q5_0Row>(task, thread);
+        return run_expanded<Q5_0Row>(task, thread);
       case DType::kQ5_1:
-        return run_panel<Q5_1Row>(task, thread);
+        return run_expanded<Q5_1Row>(task, thread);
       case DType::kQ4_K:
-        return run_panel<Q4_KRow>(task, thread);
+        return run_expanded<Q4_KRow>(task, thread);
       case DType::kQ5_K:
-        return run_panel<Q5_KRow>(task, thread);
+        return run_expanded<Q5_KRow>(task, thread);
       case DType::kQ6_K:
-        return run_panel<Q6_KRow>(task, thread);
+        return run_expanded<Q6_KRow>(task, thread);
       case DType::kIQ4_NL:
-        return run_panel<IQ4_NLRow>(task, thread);
+        return run_expanded<IQ4_NLRow>(task, thread);
       case DType::kIQ4_XS:
-        return run_panel<IQ4_XSRow>(task, thread);
+        return run_expanded<IQ4_XSRow>(task, thread);
       case DType::kMXFP4:
-        return run_panel<MXFP4Row>(task, thread);
+        return run_expanded<MXFP4Row>(task, thread);
       default:
-        return run_panel<void>(task, thread);
+        return run_expanded<void>(task, thread);
     }
   }
 
@@ -169,72 +169,95 @@ class Matmul {
       for (size_t c = 0; c < kTileCols; ++c)  // columns past the end repeat the last one and are not stored
         w[c] = Row(weight_row(*task.job, std::min(col + static_cast<int64_t>(c), task.col_end - 1)));
       for (int64_t row = task.job->row_begin; row < task.job->row_end; row = tile_end(*task.job, row))
-        finish(w, in_, row, tile_end(*task.job, row), col, task.col_end);
+        finish(w, {packed_tile(row), in_, kTileCols * problem_.weight_stride}, row, tile_end(*task.job, row), col,
+               task.col_end);
     }
   }
 
+  // Blocks of rows of x, chunks of K: a chunk of the block's rows and its carried accumulators stay in the second cache
+  // while tiles of four weight rows, expanded into the first, pass over them.
   template <class Row>
-  void run_panel(const MatmulTask& task, int thread) {
-    // The rows of x that stay in cache while tiles of weights pass over them. Where that is all of them, a panel need
-    // hold no more than one tile.
+  void run_expanded(const MatmulTask& task, int thread) {
     constexpr size_t kBlockBytes = 768 * 1024;
-    const auto block = static_cast<int64_t>(
-        std::max<size_t>(kBlockBytes / (padded_ * sizeof(float)) / kTileRows * kTileRows, kTileRows));
-    const auto most = static_cast<int64_t>(
-        rows_of(*task.job) <= block ? kTileCols
-                                    : round_up(static_cast<size_t>(task.col_end - task.col_begin), kTileCols));
-    auto* panel =
-        reinterpret_cast<float*>(context_.scratch(thread, static_cast<size_t>(most + 1) * padded_ * sizeof(float)));
-    float* spare = panel + static_cast<size_t>(most) * padded_;
-    for (int64_t first = task.col_begin; first < task.col_end; first += most) {
-      const int64_t last = std::min(first + most, task.col_end);
-      const auto tile_of = [&](int64_t col) { return panel + static_cast<size_t>(col - first) * padded_; };
-      for (int64_t col = first; col < last; col += kTileCols)
-        expand_tile<Row>(*task.job, col, last, tile_of(col), spare);
-      for (int64_t begin = task.job->row_begin; begin < task.job->row_end; begin += block) {
-        const int64_t end = std::min(begin + block, task.job->row_end);
-        for (int64_t col = first; col < last; col += kTileCols) {
-          const float* tile = tile_of(col);
-          const PackedRow w[kTileCols] = {PackedRow(tile), PackedRow(tile + kLanes), PackedRow(tile + 2 * kLanes),
-                                          PackedRow(tile + 3 * kLanes)};
-          for (int64_t row = begin; row < end; row = tile_end(*task.job, row))
-            finish(w, padded_, row, tile_end(*task.job, row), col, last);
-        }
+    const size_t chunk = std::min(padded_, kChunk);
+    const size_t block = std::max(kBlockBytes / (chunk * sizeof(float)) / kTileRows * kTileRows, kTileRows);
+    const size_t cols = round_up(static_cast<size_t>(task.col_end - task.col_begin), kTileCols);
+    const size_t carries = padded_ > chunk ? block * cols * kLanes : 0;
+    Scratch scratch;
+    scratch.tile =
+        reinterpret_cast<float*>(context_.scratch(thread, ((kTileCols + 1) * chunk + carries) * sizeof(float)));
+    scratch.spare = scratch.tile + kTileCols * chunk;
+    scratch.carry = scratch.spare + chunk;
+    for (int64_t row = task.job->row_begin; row < task.job->row_end; row += static_cast<int64_t>(block)) {
+      const int64_t row_end = std::min(row + static_cast<int64_t>(block), task.job->row_end);
+      for (size_t k = 0; k < padded_; k += chunk) run_chunk<Row>(task, row, row_end, k, scratch);
+    }
+  }
+
+  struct Scratch {
+    float* tile;   // [vector of K][kTileCols][lane]: a chunk of four weight rows
+    float* spare;  // a chunk of one row
+    float* carry;  // accumulators of a block, tile by tile
+  };
+
+  template <class Row>
+  void run_chunk(const MatmulTask& task, int64_t row_begin, int64_t row_end, size_t k, const Scratch& scratch) {
+    TileSpan span{};
+    span.in = std::min(kChunk, padded_ - k);
+    span.first = k == 0;
+    span.last = k + span.in == padded_;
+    span.carry = scratch.carry;
+    const PackedRow w[kTileCols] = {PackedRow(scratch.tile), PackedRow(scratch.tile + kLanes),
+                                    PackedRow(scratch.tile + 2 * kLanes), PackedRow(scratch.tile + 3 * kLanes)};
+    for (int64_t col = task.col_begin; col < task.col_end; col += kTileCols) {
+      for (size_t c = 0; c < kTileCols; ++c)
+        expand<Row>(weight_row(*task.job, std::min(col + static_cast<int64_t>(c), task.col_end - 1)), k,
+                    scratch.tile + c * kLanes, scratch.spare);
+      for (int64_t row = row_begin; row < row_end;) {
+        const int64_t end = tile_end(*task.job, row);
+        const auto rows = static_cast<size_t>(end - row);
+        span.x = packed_tile(row) + k * rows;
+        finish(w, span, row, end, col, task.col_end);
+        span.carry += rows * kTileCols * kLanes;
+        row = end;
       }
     }
   }
 
-  // Four weight rows to [vector of K][4][lane]; `spare` holds one row of padded_ floats. Row = void: any type.
+  // A chunk of a weight row from value `k` on to every kTileCols-th vector of `to`. Row = void: a type without a reader
+  // of its own here.
   template <class Row>
-  void expand_tile(const MatmulJob& job, int64_t col, int64_t col_end, float* to, [[maybe_unused]] float* spare) const {
-    for (size_t c = 0; c < kTileCols; ++c) {
-      const std::byte* from = weight_row(job, std::min(col + static_cast<int64_t>(c), col_end - 1));
-      if constexpr (std::is_void_v<Row>) {
-        dequantize(problem_.dtype, from, spare, in_);
-        expand_row(F32Row(reinterpret_cast<const std::byte*>(spare)), to + c * kLanes);
-      } else {
-        expand_row(Row(from), to + c * kLanes);
-      }
+  void expand(const std::byte* weights, size_t k, float* to, [[maybe_unused]] float* spare) const {
+    const size_t count = std::min(kChunk, in_ - k);
+    if constexpr (std::is_void_v<Row>) {
+      dequantize(problem_.dtype, weights + dtype_bytes(problem_.dtype, k), spare, count);
+      expand_row(F32Row(reinterpret_cast<const std::byte*>(spare)), 0, count, to);
+    } else {
+      expand_row(Row(weights), k, count, to);
     }
   }
 
   template <class Row>
-  void expand_row(const Row& row, float* to) const {
+  void expand_row(const Row& row, size_t k, size_t count, float* to) const {
     const FloatTag df;
-    const size_t steps = in_ / (Row::kVecs * kLanes);
-    for (size_t step = 0; step < steps; ++step) {
+    constexpr size_t kStep = Row::kVecs * kLanes;
+    static_assert(kChunk % kStep == 0);
+    const size_t end = (k + count) / kStep;
+    for (size_t step = k / kStep; step < end; ++step) {
       hwy::Prefetch(row.at(step) + kTileCols * problem_.weight_stride);
       const auto block = row.block(step);
 #pragma GCC unroll 16
       for (size_t i = 0; i < Row::kVecs; ++i, to += kTileCols * kLanes) hn::Store(block.vec(i), df, to);
     }
-    if (const size_t rest = in_ % kLanes; rest != 0) hn::Store(row.tail(steps, rest), df, to);
+    if (const size_t rest = count % kLanes; rest != 0) hn::Store(row.tail(end, rest), df, to);
   }
 
+  // Runs the microkernel and, when K is through, writes its outputs.
   template <class Row>
-  void finish(const Row* w, size_t in, int64_t row, int64_t row_end, int64_t col, int64_t col_end) {
+  void finish(const Row* w, const TileSpan& span, int64_t row, int64_t row_end, int64_t col, int64_t col_end) {
     alignas(64) float sums[kTileRows * kTileCols];
-    dot_rows(static_cast<size_t>(row_end - row), w, packed_tile(row), in, kTileCols * problem_.weight_stride, sums);
+    dot_rows(static_cast<size_t>(row_end - row), w, span, sums);
+    if (!span.last) return;
     const int64_t end = std::min(col + static_cast<int64_t>(kTileCols), col_end);
     for (const float* from = sums; row < row_end; ++row, from += kTileCols) {
       float* y = problem_.y[static_cast<size_t>(row)];

@@ -14,7 +14,7 @@ MatmulProblem matmul_problem(const MatmulArgs& args) {
   GODWIT_CHECK(!args.bias ||
                (args.bias.dtype == DType::kF32 && args.bias.rank == 1 && args.bias.shape[0] == w.shape[0]));
   MatmulProblem problem;
-  GODWIT_CHECK(w.shape[1] % dtype_info(w.dtype).block_elements == 0);
+  GODWIT_CHECK(w.shape[1] > 0 && w.shape[1] % dtype_info(w.dtype).block_elements == 0);
   problem.dtype = w.dtype;
   problem.in = w.shape[1];
   problem.out = w.shape[0];
@@ -37,7 +37,7 @@ MatmulProblem matmul_problem(const ExpertMatmulArgs& args) {
   GODWIT_CHECK(x.rows() == tokens || x.rows() == rows);
   GODWIT_CHECK(y.rows() == rows && x.shape[1] == w.shape[2] && y.shape[1] == w.shape[1]);
 
-  GODWIT_CHECK(w.shape[2] % dtype_info(w.dtype).block_elements == 0);
+  GODWIT_CHECK(w.shape[2] > 0 && w.shape[2] % dtype_info(w.dtype).block_elements == 0);
 
   MatmulProblem problem;
   problem.dtype = w.dtype;

@@ -53,24 +53,37 @@ HWY_INLINE void store_sums(D d, V a, V b, V c, V e, float* out) {
 #endif
 }
 
-// The only loop that multiplies. out[row][col] = dot of kRows packed rows of x with four weight rows of `in` values.
-// Rows are too short for the hardware to see them coming: what lies `ahead` bytes on, the next tile, is prefetched.
+// One call of the microkernel: packed rows of x against four weight rows over `in` values of K. A long K comes in
+// several calls that carry the accumulators in memory, so that what a call reads stays in the first cache; order and
+// rounding are those of a single call.
+struct TileSpan {
+  const float* x;
+  size_t in;
+  size_t ahead;            // bytes from a weight row to the one to prefetch
+  float* carry = nullptr;  // [rows][kTileCols][lane]
+  bool first = true, last = true;
+};
+
+// out[row][col] = dot of kRows packed rows of x with four weight rows, written by the last call of a K. Rows are too
+// short for the hardware to see them coming: what lies `ahead`, the next tile, is prefetched.
 template <size_t kRows, class Row>
-HWY_NOINLINE void dot_tile(const Row* w, const float* x, size_t in, size_t ahead, float* out) {
+HWY_NOINLINE void dot_tile(const Row* w, const TileSpan& span, float* out) {
   const FloatTag df;
   FloatVec acc[kRows][kTileCols];
 #pragma GCC unroll 8
   for (size_t r = 0; r < kRows; ++r)
 #pragma GCC unroll 4
-    for (size_t c = 0; c < kTileCols; ++c) acc[r][c] = hn::Zero(df);
+    for (size_t c = 0; c < kTileCols; ++c)
+      acc[r][c] = span.first ? hn::Zero(df) : hn::Load(df, span.carry + (r * kTileCols + c) * kLanes);
 
   const Row rows[kTileCols] = {w[0], w[1], w[2], w[3]};
+  const float* x = span.x;
   constexpr size_t kStep = Row::kVecs * kLanes;
-  const size_t steps = in / kStep;
+  const size_t steps = span.in / kStep;
   for (size_t step = 0; step < steps; ++step, x += kRows * kStep) {
 #pragma GCC unroll 4
     for (size_t c = 0; c < kTileCols; ++c) {
-      if constexpr (Row::kPrefetch) hwy::Prefetch(rows[c].at(step) + ahead);
+      if constexpr (Row::kPrefetch) hwy::Prefetch(rows[c].at(step) + span.ahead);
       const auto block = rows[c].block(step);
 #pragma GCC unroll 8
       for (size_t i = 0; i < Row::kVecs; ++i) {
@@ -81,7 +94,7 @@ HWY_NOINLINE void dot_tile(const Row* w, const float* x, size_t in, size_t ahead
       }
     }
   }
-  if (const size_t rest = in - steps * kStep; rest != 0) {
+  if (const size_t rest = span.in - steps * kStep; rest != 0) {
 #pragma GCC unroll 4
     for (size_t c = 0; c < kTileCols; ++c) {
       const FloatVec value = rows[c].tail(steps, rest);
@@ -90,27 +103,34 @@ HWY_NOINLINE void dot_tile(const Row* w, const float* x, size_t in, size_t ahead
     }
   }
 #pragma GCC unroll 8
-  for (size_t r = 0; r < kRows; ++r) store_sums(df, acc[r][0], acc[r][1], acc[r][2], acc[r][3], out + r * kTileCols);
+  for (size_t r = 0; r < kRows; ++r) {
+    if (span.last) {
+      store_sums(df, acc[r][0], acc[r][1], acc[r][2], acc[r][3], out + r * kTileCols);
+    } else {
+#pragma GCC unroll 4
+      for (size_t c = 0; c < kTileCols; ++c) hn::Store(acc[r][c], df, span.carry + (r * kTileCols + c) * kLanes);
+    }
+  }
 }
 
 template <class Row>
-void dot_rows(size_t rows, const Row* w, const float* x, size_t in, size_t ahead, float* out) {
+void dot_rows(size_t rows, const Row* w, const TileSpan& span, float* out) {
   switch (rows) {
     case 1:
-      return dot_tile<1>(w, x, in, ahead, out);
+      return dot_tile<1>(w, span, out);
     case 2:
-      return dot_tile<2>(w, x, in, ahead, out);
+      return dot_tile<2>(w, span, out);
     case 3:
-      return dot_tile<3>(w, x, in, ahead, out);
+      return dot_tile<3>(w, span, out);
   }
   if constexpr (kTileRows > 3) {
     switch (rows) {
       case 4:
-        return dot_tile<4>(w, x, in, ahead, out);
+        return dot_tile<4>(w, span, out);
       case 5:
-        return dot_tile<5>(w, x, in, ahead, out);
+        return dot_tile<5>(w, span, out);
       case 6:
-        return dot_tile<6>(w, x, in, ahead, out);
+        return dot_tile<6>(w, span, out);
     }
   }
   GODWIT_CHECK(false, "a tile of {} rows", rows);
