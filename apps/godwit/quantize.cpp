@@ -45,7 +45,7 @@ struct Quantize {
     const double bits = static_cast<double>(report.bytes) * 8 / static_cast<double>(report.weights);
     if (json) {
       nlohmann::json exceptions = nlohmann::json::array();
-      for (const auto& [name, dtype] : report.exceptions) exceptions.push_back({{"tensor", name}, {"type", dtype_name(dtype)}});
+      for (const auto& [tensor, dtype] : report.exceptions) exceptions.push_back({{"tensor", tensor}, {"type", dtype_name(dtype)}});
       std::cout << nlohmann::json{{"file", out},        {"bytes", report.bytes},      {"weights", report.weights},
                                   {"bits_per_weight", bits}, {"exceptions", exceptions}}
                        .dump(2)
@@ -53,8 +53,8 @@ struct Quantize {
       return {};
     }
     std::cerr << fmt::format("{}: {} in {}, {:.2f} bits per weight\n", out, report.weights, bytes_text(report.bytes), bits);
-    for (const auto& [name, dtype] : report.exceptions)
-      std::cerr << fmt::format("  {} is {}: its rows are no multiple of the block of {}\n", name, dtype_name(dtype), type);
+    for (const auto& [tensor, dtype] : report.exceptions)
+      std::cerr << fmt::format("  {} is {}: its rows are no multiple of the block of {}\n", tensor, dtype_name(dtype), type);
     return {};
   }
 };

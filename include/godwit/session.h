@@ -37,6 +37,11 @@ struct Generation {
   double decode_seconds = 0;    // all tokens after the first
 };
 
+struct TokenScore {
+  float logprob = 0;    // natural
+  bool is_top = false;  // no other token was more likely
+};
+
 struct Progress {
   int64_t done = 0, total = 0;  // prompt tokens
 };
@@ -61,11 +66,10 @@ class Session {
   Result<Generation> generate(const GenerateOptions& options, const std::function<bool(const Piece&)>& on_piece = {},
                               const std::function<void(const Progress&)>& on_progress = {}, std::stop_token stop = {});
 
-  // Appends `tokens` and returns the natural log-probability of each given all before it (0 for the first of an empty
-  // session).
-  Result<std::vector<float>> score(std::span<const TokenId> tokens,
+  // Appends `tokens` and says of each how likely it was given all before it (a default for the first of an empty session).
+  Result<std::vector<TokenScore>> score(std::span<const TokenId> tokens,
                                    const std::function<void(const Progress&)>& on_progress = {},
-                                   std::stop_token stop = {});
+                                        std::stop_token stop = {});
 
   std::span<const TokenId> tokens() const;  // the whole context
   uint64_t kv_bytes() const;                // KV memory that this session holds

@@ -37,13 +37,13 @@ Status Session::prefill(const std::function<void(const Progress&)>& on_progress,
   return impl_->compute_pending(on_progress, std::move(stop), nullptr);
 }
 
-Result<std::vector<float>> Session::score(std::span<const TokenId> tokens,
+Result<std::vector<TokenScore>> Session::score(std::span<const TokenId> tokens,
                                           const std::function<void(const Progress&)>& on_progress, std::stop_token stop) {
   Impl& s = *impl_;
   GODWIT_TRY(prefill({}, stop));
-  std::vector<float> scores;
+  std::vector<TokenScore> scores;
   if (s.tokens.empty()) {
-    scores.push_back(0);
+    scores.emplace_back();
   } else if (!tokens.empty()) {  // the first token is predicted by the last one before it: compute that one again
     std::lock_guard lock(s.engine->mutex);
     s.sequence->truncate(s.sequence->next_position() - 1);

@@ -6,11 +6,11 @@
 namespace godwit {
 namespace {
 
-float log_probability(std::span<const float> logits, TokenId token) {
-  const float top = *std::max_element(logits.begin(), logits.end());
+TokenScore score_of(std::span<const float> logits, TokenId token) {
+  const float own = logits[static_cast<size_t>(token)], top = *std::max_element(logits.begin(), logits.end());
   double sum = 0;
   for (float logit : logits) sum += std::exp(static_cast<double>(logit - top));
-  return static_cast<float>(static_cast<double>(logits[static_cast<size_t>(token)] - top) - std::log(sum));
+  return {static_cast<float>(static_cast<double>(own - top) - std::log(sum)), own == top};
 }
 
 }  // namespace
@@ -39,7 +39,7 @@ Status Session::Impl::append(std::span<const TokenId> added) {
   return {};
 }
 
-Status Session::Impl::step(size_t count, AttentionPlanner& planner, std::vector<float>* scores) {
+Status Session::Impl::step(size_t count, AttentionPlanner& planner, std::vector<TokenScore>* scores) {
   std::lock_guard lock(engine->mutex);
   Engine::Impl& e = *engine;
   const size_t begin = computed(), vocab = static_cast<size_t>(e.model->config().vocab_size);
@@ -67,7 +67,7 @@ Status Session::Impl::step(size_t count, AttentionPlanner& planner, std::vector<
     for (int32_t i = row; scores != nullptr && i < end; ++i) {
       const size_t next = begin + static_cast<size_t>(i) + 1;
       if (next < tokens.size())
-        scores->push_back(log_probability(std::span(values).subspan(static_cast<size_t>(i - row) * vocab, vocab), tokens[next]));
+        scores->push_back(score_of(std::span(values).subspan(static_cast<size_t>(i - row) * vocab, vocab), tokens[next]));
     }
     if (end == rows) logits.assign(values.end() - static_cast<ptrdiff_t>(vocab), values.end());
   }
@@ -75,7 +75,7 @@ Status Session::Impl::step(size_t count, AttentionPlanner& planner, std::vector<
 }
 
 Status Session::Impl::compute_pending(const std::function<void(const Progress&)>& on_progress, std::stop_token stop,
-                                      std::vector<float>* scores) {
+                                      std::vector<TokenScore>* scores) {
   const size_t begin = computed(), end = tokens.size();
   const auto chunk = static_cast<size_t>(engine->options.prefill_chunk);
   while (computed() < end) {

@@ -133,7 +133,9 @@ void check_case(Backend& backend, const ModelSource& source, const Case& c, bool
       last = runner.run({&greedy.back(), 1}, 1, {&position, 1});
     }
     EXPECT_EQ(greedy, c.greedy) << "chunk " << chunk;
-    if (!c.final_logits.empty()) EXPECT_LT(error(last, c.final_logits), 1e-4) << "chunk " << chunk;
+    if (!c.final_logits.empty()) {
+      EXPECT_LT(error(last, c.final_logits), 1e-4) << "chunk " << chunk;
+    }
   }
 }
 
@@ -213,8 +215,8 @@ std::vector<std::string> model_names() {
   return names;
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, Golden, testing::ValuesIn(model_names()), [](const auto& info) {
-  std::string name = info.param;
+INSTANTIATE_TEST_SUITE_P(Models, Golden, testing::ValuesIn(model_names()), [](const auto& model) {
+  std::string name = model.param;
   std::replace(name.begin(), name.end(), '-', '_');
   return name;
 });

@@ -1,0 +1,32 @@
+// Recall: facts are planted in a slice of a text, questions about some of them follow as turns of a chat, and an answer
+// counts as right when every token of its value is the most likely one given all before it.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <godwit/engine.h>
+
+namespace godwit {
+
+struct RecallOptions {
+  std::string kind = "number";  // see facts.h
+  int length = 8192;            // tokens in all
+  int samples = 8;              // texts
+  int facts = 0;                // planted in each text; 0: a random number up to one in 96 tokens
+  int questions = 24;           // asked at most in each text
+  uint64_t seed = 1;
+  std::function<void(int done, int total)> on_progress;  // texts
+};
+
+struct RecallResult {
+  int asked = 0, right = 0;
+  double share() const { return asked > 0 ? static_cast<double>(right) / asked : 0; }
+};
+
+Result<RecallResult> measure_recall(const Engine& engine, std::string_view text, const RecallOptions& options,
+                                    std::stop_token stop = {});
+
+}  // namespace godwit
