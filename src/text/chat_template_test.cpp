@@ -44,7 +44,9 @@ TEST(ChatTemplate, FamiliesMatchTransformers) {
     if (row.contains("error")) {
       ASSERT_FALSE(out) << what;
       bool raised = out.error().code == ErrorCode::kInvalidArgument;
-      if (raised) EXPECT_NE(out.error().message.find(row["error"].get<std::string>()), std::string::npos) << what;
+      if (raised) {
+        EXPECT_NE(out.error().message.find(row["error"].get<std::string>()), std::string::npos) << what;
+      }
     } else {
       ASSERT_TRUE(out) << what << ": " << out.error().message;
       EXPECT_EQ(*out, row["output"].get<std::string>()) << what;

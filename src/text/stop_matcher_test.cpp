@@ -105,7 +105,9 @@ TEST(StopMatcher, AgreesWithNaiveMatchingOverRandomPieces) {
     Naive expected = naive(text, stops);
     ASSERT_EQ(shown, expected.shown) << text;
     ASSERT_EQ(m.matched().has_value(), expected.matched.has_value());
-    if (expected.matched) ASSERT_EQ(stops[*m.matched()], stops[*expected.matched]);
+    if (expected.matched) {
+      ASSERT_EQ(stops[*m.matched()], stops[*expected.matched]);
+    }
   }
 }
 

@@ -52,6 +52,20 @@ std::string with_commas(std::string digits) {
   return digits;
 }
 
+__extension__ typedef unsigned __int128 Unsigned;
+
+// The bases of x, X, o and b are powers of two: take the bits from the top.
+std::string digits_in_base(Unsigned magnitude, char type) {
+  int bits = type == 'o' ? 3 : type == 'b' ? 1 : 4;
+  std::string_view alphabet = type == 'X' ? "0123456789ABCDEF" : "0123456789abcdef";
+  std::string digits;
+  for (int shift = 126 / bits * bits; shift >= 0; shift -= bits) {
+    auto digit = static_cast<size_t>(magnitude >> shift) & ((size_t{1} << bits) - 1);
+    if (digit != 0 || !digits.empty() || shift == 0) digits += alphabet[digit];
+  }
+  return digits;
+}
+
 std::string format_number(const Value& v, const Spec& spec) {
   std::string digits, prefix;
   bool negative = false;
@@ -59,19 +73,10 @@ std::string format_number(const Value& v, const Spec& spec) {
   if (v.is_integral() && (type == 0 || std::string_view("dxXob").find(type) != std::string_view::npos)) {
     Int i = v.as_int();
     negative = i < 0;
-    __extension__ typedef unsigned __int128 Unsigned;
     Unsigned magnitude = negative ? Unsigned{0} - static_cast<Unsigned>(i) : static_cast<Unsigned>(i);
-    if (type == 'x' || type == 'X' || type == 'o' || type == 'b') {
-      unsigned base = type == 'o' ? 8 : type == 'b' ? 2 : 16;
-      do {
-        digits += (type == 'X' ? "0123456789ABCDEF" : "0123456789abcdef")[static_cast<size_t>(magnitude % base)];
-        magnitude /= base;
-      } while (magnitude != 0);
-      std::reverse(digits.begin(), digits.end());
-      if (spec.alternate) prefix = {'0', type};
-    } else {
-      digits = fmt::format("{}", magnitude);
-    }
+    bool in_base = type == 'x' || type == 'X' || type == 'o' || type == 'b';
+    digits = in_base ? digits_in_base(magnitude, type) : fmt::format("{}", magnitude);
+    if (in_base && spec.alternate) prefix = {'0', type};
   } else {
     double d = v.as_double();
     negative = std::signbit(d) && !std::isnan(d);
