@@ -30,7 +30,6 @@ Value do_first(Interpreter& in, const Value& self, const Args& raw) {
 
 Value do_last(Interpreter& in, const Value& self, const Args& raw) {
   Arguments args("last", raw, {});
-  require_defined(self);
   if (self.is(Kind::kSeq) && !self.seq->sized()) raise(ErrorCode::kBadData, "last: a generator has no last item");
   std::vector<Value> items = in.items_of(self);
   return items.empty() ? in.heap().undefined("last: the sequence was empty") : items.back();
@@ -67,7 +66,6 @@ Value do_reverse(Interpreter& in, const Value& self, const Args& raw) {
     for (auto it = characters.rbegin(); it != characters.rend(); ++it) out += *it;
     return in.string(std::move(out), self.markup);
   }
-  require_defined(self);
   bool was_generator = self.is(Kind::kSeq) && !self.seq->sized();
   std::vector<Value> items = in.items_of(self);
   std::reverse(items.begin(), items.end());

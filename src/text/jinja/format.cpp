@@ -59,7 +59,7 @@ std::string digits_in_base(Unsigned magnitude, char type) {
   int bits = type == 'o' ? 3 : type == 'b' ? 1 : 4;
   std::string_view alphabet = type == 'X' ? "0123456789ABCDEF" : "0123456789abcdef";
   std::string digits;
-  for (int shift = 126 / bits * bits; shift >= 0; shift -= bits) {
+  for (int shift = 127 / bits * bits; shift >= 0; shift -= bits) {
     auto digit = static_cast<size_t>(magnitude >> shift) & ((size_t{1} << bits) - 1);
     if (digit != 0 || !digits.empty() || shift == 0) digits += alphabet[digit];
   }
@@ -224,16 +224,19 @@ std::string format_percent(Heap& heap, std::string_view format, const Value& val
     } else if (std::string_view("diuxXoeEfFgG").find(spec.type) != std::string_view::npos) {
       if (!v.is_number()) raise(ErrorCode::kBadData, "%{} needs a number, not {}", spec.type, type_name(v));
       bool decimal = spec.type == 'd' || spec.type == 'i' || spec.type == 'u';
+      bool whole = decimal || !is_float_type(spec.type);
       if (decimal) spec.type = 'd';
-      bool truncate = decimal && v.is(Kind::kFloat) && std::fabs(v.real) < 1e30;
-      out += format_number(truncate ? Value::of(static_cast<Int>(v.real)) : v, spec);
+      if (whole && v.is(Kind::kFloat) && (!decimal || !(std::fabs(v.real) < 1e30))) {
+        raise(ErrorCode::kBadData, "%{} does not fit the number {}", spec.type, float_repr(v.real));
+      }
+      out += format_number(whole && v.is(Kind::kFloat) ? Value::of(static_cast<Int>(v.real)) : v, spec);
     } else {
       raise(ErrorCode::kUnsupported, "the format %{} is not supported", spec.type);
     }
     if (out.size() > heap.limits().max_memory_bytes) heap.work(out.size());
   }
   if (many && next < values.seq->items.size()) raise(ErrorCode::kBadData, "not all arguments converted by format");
-  bool ignorable = values.is(Kind::kDict) || (values.is(Kind::kSeq) && !many);
+  bool ignorable = values.is(Kind::kDict) || values.is(Kind::kUndefined) || (values.is(Kind::kSeq) && !many);
   if (!many && next == 0 && !by_name && !ignorable) {
     raise(ErrorCode::kBadData, "not all arguments converted by format");
   }

@@ -14,7 +14,7 @@ constexpr std::string_view kSymbols[] = {"+", "-", "*", "/", "//", "%", "**"};
 }
 
 [[noreturn]] void overflow() {
-  raise(ErrorCode::kExhausted, "an integer result is too large");
+  raise(ErrorCode::kExhausted, "a number becomes too large");
 }
 [[noreturn]] void zero_division() {
   raise(ErrorCode::kBadData, "division by zero");
@@ -97,6 +97,7 @@ Value float_op(Op op, double a, double b) {
       if (a < 0 && std::floor(b) != b && std::isfinite(b)) {
         raise(ErrorCode::kUnsupported, "complex numbers are not supported");
       }
+      if (std::isinf(std::pow(a, b)) && std::isfinite(a) && std::isfinite(b)) overflow();
       return Value::of(std::pow(a, b));
   }
 }

@@ -109,7 +109,7 @@ Value Interpreter::eval_slice(const Value& object, const Expr& slice) {
   }
   bool is_text = object.is(Kind::kString);
   if (!is_text && !(object.is(Kind::kSeq) && object.seq->indexable())) {
-    return heap_.undefined(fmt::format("{} has no slices", object_name(object)));
+    raise(ErrorCode::kBadData, "'{}' object cannot be sliced", type_name(object));
   }
   constexpr Int kMost = std::numeric_limits<int32_t>::max();
   Int wide_step = parts[2].is(Kind::kNone) ? 1 : parts[2].as_int();

@@ -1,7 +1,7 @@
 #include "text/jinja/template.h"
 
+#include <exception>
 #include <new>
-#include <stdexcept>
 
 #include "base/result.h"
 #include "text/jinja/ast.h"
@@ -19,6 +19,8 @@ Result<Template> Template::parse(std::string_view source, std::string_view label
     return errorf(failure.code, "chat template {}: {}", label, failure.message);
   } catch (const std::bad_alloc&) {
     return errorf(ErrorCode::kExhausted, "chat template {}: out of memory", label);
+  } catch (const std::exception& error) {
+    return errorf(ErrorCode::kBadData, "chat template {}: {}", label, error.what());
   }
 }
 
@@ -30,6 +32,8 @@ Result<std::string> Template::render(const nlohmann::ordered_json& context, cons
     return errorf(failure.code, "chat template {}, line {}: {}", ast_->label, interpreter.line(), failure.message);
   } catch (const std::bad_alloc&) {
     return errorf(ErrorCode::kExhausted, "chat template {}, line {}: out of memory", ast_->label, interpreter.line());
+  } catch (const std::exception& error) {
+    return errorf(ErrorCode::kBadData, "chat template {}, line {}: {}", ast_->label, interpreter.line(), error.what());
   }
 }
 

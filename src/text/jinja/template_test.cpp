@@ -106,6 +106,14 @@ TEST(Template, CyclesEndInAnError) {
       ErrorCode::kExhausted);
 }
 
+TEST(Template, DeepValuesEndInAnError) {
+  std::string deep = "{% set ns = namespace(t=()) %}{% for i in range(100000) %}{% set ns.t = (ns.t,) %}{% endfor %}";
+  for (const char* use : {"{{ {ns.t: 1} }}", "{{ ns.t }}", "{{ ns.t | tojson }}", "{{ ns.t == (ns.t,) }}",
+                          "{{ ns.t < (ns.t,) }}", "{{ [ns.t] | unique | list }}"}) {
+    EXPECT_EQ(must_fail(deep + use).code, ErrorCode::kExhausted) << use;
+  }
+}
+
 TEST(Template, StepLimit) {
   RenderOptions options;
   options.limits.max_steps = 10'000;

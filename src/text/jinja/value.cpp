@@ -113,16 +113,19 @@ void Heap::append(Seq& seq, Value value) {
 
 namespace {
 
-void require_hashable(const Value& key) {
-  bool mutable_kind = key.is(Kind::kDict) || (key.is(Kind::kSeq) && !key.seq->is_tuple());
+void require_hashable(const Value& key, int depth_left) {
+  if (!key.is(Kind::kSeq) && !key.is(Kind::kDict)) return;
+  bool mutable_kind = key.is(Kind::kDict) || !key.seq->is_tuple();
   if (mutable_kind) raise(ErrorCode::kBadData, "a {} cannot be a dict key", type_name(key));
+  if (depth_left == 0) raise(ErrorCode::kExhausted, "a dict key is nested too deep");
+  for (const Value& item : key.seq->items) require_hashable(item, depth_left - 1);
 }
 
 }  // namespace
 
 Value* Heap::find(Dict& dict, const Value& key) {
   if (key.is(Kind::kString)) return find(dict, key.str());
-  require_hashable(key);
+  require_hashable(key, limits_.max_nesting);
   step(static_cast<int64_t>(dict.entries.size() / 8));
   for (auto& [k, v] : dict.entries) {
     if (same(*this, k, key)) return &v;
