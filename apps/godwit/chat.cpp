@@ -1,6 +1,4 @@
 // godwit chat: a conversation on the terminal. Ctrl-C stops the answer and not the program.
-#include <unistd.h>
-
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
@@ -8,6 +6,7 @@
 
 #include <editline/readline.h>
 #include <nlohmann/json.hpp>
+#include <unistd.h>
 
 #include "base/result.h"
 #include "engine/memory_plan.h"
@@ -83,7 +82,8 @@ class LineReader {
  private:
   std::optional<std::string> until_quotes() {
     std::string text;
-    for (auto next = line(". "); next && *next != "\"\"\""; next = line(". ")) text += (text.empty() ? "" : "\n") + *next;
+    for (auto next = line(". "); next && *next != "\"\"\""; next = line(". "))
+      text += (text.empty() ? "" : "\n") + *next;
     return text;
   }
 
@@ -115,9 +115,9 @@ struct Chat {
       session.truncate(0);
     } else if (line == "/info") {
       const EngineInfo info = engine.info();
-      std::cerr << fmt::format("{} ({}) on {}\n{} of {} tokens, {} of {} KV memory\n", info.model, info.family, info.backend,
-                               session.tokens().size(), info.context_tokens, bytes_text(session.kv_bytes()),
-                               bytes_text(info.kv_budget_bytes));
+      std::cerr << fmt::format("{} ({}) on {}\n{} of {} tokens, {} of {} KV memory\n", info.model, info.family,
+                               info.backend, session.tokens().size(), info.context_tokens,
+                               bytes_text(session.kv_bytes()), bytes_text(info.kv_budget_bytes));
     } else if (line.rfind("/file ", 0) == 0) {
       auto text = read_input(line.substr(6));
       if (text)

@@ -29,11 +29,13 @@ struct Perplexity {
     GODWIT_ASSIGN(PerplexityResult result, measure_perplexity(engine, text, options, interrupt.token()));
     bar.clear();
     if (json)
-      std::cout << nlohmann::json{{"tokens", result.tokens}, {"mean_nll", result.mean_nll}, {"perplexity", result.perplexity}}
+      std::cout << nlohmann::json{{"tokens", result.tokens},
+                                  {"mean_nll", result.mean_nll},
+                                  {"perplexity", result.perplexity}}
                 << "\n";
     else
-      std::cout << fmt::format("perplexity {:.6f} (mean NLL {:.6f} over {} tokens)\n", result.perplexity, result.mean_nll,
-                               result.tokens);
+      std::cout << fmt::format("perplexity {:.6f} (mean NLL {:.6f} over {} tokens)\n", result.perplexity,
+                               result.mean_nll, result.tokens);
     return {};
   }
 };
@@ -50,7 +52,8 @@ struct Recall {
     GODWIT_ASSIGN(Engine engine, model.open());
     InterruptScope interrupt;
     nlohmann::json rows = nlohmann::json::array();
-    if (!json) std::cout << fmt::format("{:>8}  {:<8} {:>7} {:>7} {:>7}\n", "length", "kind", "asked", "right", "recall");
+    if (!json)
+      std::cout << fmt::format("{:>8}  {:<8} {:>7} {:>7} {:>7}\n", "length", "kind", "asked", "right", "recall");
     for (int length : lengths) {
       RecallResult all;
       for (const std::string& kind : kinds) {
@@ -72,9 +75,11 @@ struct Recall {
 
   static void row(nlohmann::json& rows, bool json, int length, const std::string& kind, const RecallResult& r) {
     if (json)
-      rows.push_back({{"length", length}, {"kind", kind}, {"asked", r.asked}, {"right", r.right}, {"recall", r.share()}});
+      rows.push_back(
+          {{"length", length}, {"kind", kind}, {"asked", r.asked}, {"right", r.right}, {"recall", r.share()}});
     else
-      std::cout << fmt::format("{:>8}  {:<8} {:>7} {:>7} {:>7.3f}", length, kind, r.asked, r.right, r.share()) << std::endl;
+      std::cout << fmt::format("{:>8}  {:<8} {:>7} {:>7} {:>7.3f}", length, kind, r.asked, r.right, r.share())
+                << std::endl;
   }
 };
 
@@ -88,9 +93,11 @@ void add_eval(Program& program) {
   ppl->add_flag("--json", program.json, "Print results as JSON on stdout");
   ppl->add_option("-f,--file", perplexity->file, "The text; '-' is stdin")->required();
   ppl->add_option("--window", perplexity->options.window, "Tokens predicted together")->capture_default_str();
-  ppl->add_option("--windows", perplexity->options.max_windows, "Only this many windows; 0: all")->capture_default_str();
+  ppl->add_option("--windows", perplexity->options.max_windows, "Only this many windows; 0: all")
+      ->capture_default_str();
   perplexity->model.add_to(*ppl);
-  ppl->callback([&program, perplexity] { program.run = [&program, perplexity] { return perplexity->run(program.json); }; });
+  ppl->callback(
+      [&program, perplexity] { program.run = [&program, perplexity] { return perplexity->run(program.json); }; });
 
   auto recall = std::make_shared<Recall>();
   CLI::App* rec = verb->add_subcommand("recall", "Plant facts in a text and ask for them");

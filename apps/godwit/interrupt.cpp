@@ -1,8 +1,7 @@
 #include "interrupt.h"
 
-#include <csignal>
-
 #include <atomic>
+#include <csignal>
 #include <thread>
 
 namespace godwit::cli {

@@ -50,4 +50,6 @@ int main(int argc, char** argv) {
 }  // namespace
 }  // namespace godwit::cli
 
-int main(int argc, char** argv) { return godwit::cli::main(argc, argv); }
+int main(int argc, char** argv) {
+  return godwit::cli::main(argc, argv);
+}

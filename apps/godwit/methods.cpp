@@ -16,7 +16,8 @@ nlohmann::json method_json(const MethodInfo& info) {
   nlohmann::json params = nlohmann::json::array();
   for (const MethodParam& p : info.params)
     params.push_back({{"name", p.name}, {"default", p.default_value}, {"help", p.help}});
-  return {{"name", info.name}, {"description", info.description}, {"reference", info.reference}, {"parameters", params}};
+  return {
+      {"name", info.name}, {"description", info.description}, {"reference", info.reference}, {"parameters", params}};
 }
 
 template <class Row>

@@ -16,9 +16,11 @@ void ModelFlags::add_to(CLI::App& verb) {
   group->add_option("-m,--model", options.model, "GGUF file or Hugging Face folder (default: the built-in model)");
   group->add_option("-t,--threads", options.threads, "Threads (default: all cores)");
   group->add_option("--simd", options.simd, "SIMD target, or 'scalar' (default: the machine's best)");
-  group->add_option("-c,--ctx", options.context_tokens, "Longest context in tokens (default: the model's, or what fits)");
+  group->add_option("-c,--ctx", options.context_tokens,
+                    "Longest context in tokens (default: the model's, or what fits)");
   group->add_option("--prefill-chunk", options.prefill_chunk, "Prompt tokens computed at once")->capture_default_str();
-  group->add_option("--kv-codec", options.kv_codec, "How K and V are stored; see 'godwit methods'")->capture_default_str();
+  group->add_option("--kv-codec", options.kv_codec, "How K and V are stored; see 'godwit methods'")
+      ->capture_default_str();
   group->add_option("--kv-memory", kv_memory, "Hard limit of KV memory, e.g. 2GiB (default: from the machine's)");
   group->add_option("--prefill", options.prefill, "Attention planner of the prompt")->capture_default_str();
   group->add_option("--decode", options.decode, "Attention planner of generated tokens")->capture_default_str();
@@ -45,11 +47,13 @@ void GenerateFlags::add_to(CLI::App& verb) {
   group->add_option("--temperature,--temp", s.temperature, "0 is greedy")->capture_default_str();
   group->add_option("--top-k", s.top_k, "Keep the k most likely tokens; 0 keeps all")->capture_default_str();
   group->add_option("--top-p", s.top_p, "Keep the likeliest tokens of this total probability")->capture_default_str();
-  group->add_option("--min-p", s.min_p, "Drop tokens less likely than this share of the likeliest")->capture_default_str();
+  group->add_option("--min-p", s.min_p, "Drop tokens less likely than this share of the likeliest")
+      ->capture_default_str();
   group->add_option("--repetition-penalty", s.repetition_penalty, "Above 1 discourages repeats")->capture_default_str();
   group->add_option("--presence-penalty", s.presence_penalty, "Subtracted from tokens seen")->capture_default_str();
   group->add_option("--frequency-penalty", s.frequency_penalty, "Subtracted per occurrence")->capture_default_str();
-  group->add_option("--penalty-window", s.penalty_window, "Last tokens that count as seen; -1: all")->capture_default_str();
+  group->add_option("--penalty-window", s.penalty_window, "Last tokens that count as seen; -1: all")
+      ->capture_default_str();
   group->add_option("--logit-bias", logit_bias, "ID=VALUE, added to that token's logit; may repeat");
   group->add_option("--seed", s.seed, "Same seed, same text")->capture_default_str();
   group->add_option("--stop", options.stop, "Text that ends the answer; may repeat");

@@ -1,11 +1,10 @@
 #include "progress.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdio>
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 namespace godwit::cli {
 namespace {
@@ -15,15 +14,21 @@ std::string time_text(double seconds) {
   return s < 100 ? fmt::format("{} s", s) : fmt::format("{}:{:02} min", s / 60, s % 60);
 }
 
-double seconds(std::chrono::steady_clock::duration d) { return std::chrono::duration<double>(d).count(); }
+double seconds(std::chrono::steady_clock::duration d) {
+  return std::chrono::duration<double>(d).count();
+}
 
 }  // namespace
 
 ProgressBar::ProgressBar(std::string what)
-    : what_(std::move(what)), terminal_(isatty(STDERR_FILENO) != 0), start_(std::chrono::steady_clock::now()),
+    : what_(std::move(what)),
+      terminal_(isatty(STDERR_FILENO) != 0),
+      start_(std::chrono::steady_clock::now()),
       last_(start_) {}
 
-void ProgressBar::show(double share) { draw(share, {}); }
+void ProgressBar::show(double share) {
+  draw(share, {});
+}
 
 void ProgressBar::show_tokens(int64_t done, int64_t total) {
   const double elapsed = seconds(std::chrono::steady_clock::now() - start_);
@@ -45,7 +50,8 @@ void ProgressBar::draw(double share, const std::string& detail) {
   std::string bar(static_cast<size_t>(filled), '#');
   bar.resize(kWidth, '.');
   const std::string left = share > 0 ? time_text(elapsed / share * (1 - share)) + " left" : std::string();
-  std::fprintf(stderr, "\r\033[K%s [%s] %3.0f%%%s  %s", what_.c_str(), bar.c_str(), share * 100, detail.c_str(), left.c_str());
+  std::fprintf(stderr, "\r\033[K%s [%s] %3.0f%%%s  %s", what_.c_str(), bar.c_str(), share * 100, detail.c_str(),
+               left.c_str());
   std::fflush(stderr);
 }
 

@@ -45,16 +45,22 @@ struct Quantize {
     const double bits = static_cast<double>(report.bytes) * 8 / static_cast<double>(report.weights);
     if (json) {
       nlohmann::json exceptions = nlohmann::json::array();
-      for (const auto& [tensor, dtype] : report.exceptions) exceptions.push_back({{"tensor", tensor}, {"type", dtype_name(dtype)}});
-      std::cout << nlohmann::json{{"file", out},        {"bytes", report.bytes},      {"weights", report.weights},
-                                  {"bits_per_weight", bits}, {"exceptions", exceptions}}
+      for (const auto& [tensor, dtype] : report.exceptions)
+        exceptions.push_back({{"tensor", tensor}, {"type", dtype_name(dtype)}});
+      std::cout << nlohmann::json{{"file", out},
+                                  {"bytes", report.bytes},
+                                  {"weights", report.weights},
+                                  {"bits_per_weight", bits},
+                                  {"exceptions", exceptions}}
                        .dump(2)
                 << "\n";
       return {};
     }
-    std::cerr << fmt::format("{}: {} in {}, {:.2f} bits per weight\n", out, report.weights, bytes_text(report.bytes), bits);
+    std::cerr << fmt::format("{}: {} in {}, {:.2f} bits per weight\n", out, report.weights, bytes_text(report.bytes),
+                             bits);
     for (const auto& [tensor, dtype] : report.exceptions)
-      std::cerr << fmt::format("  {} is {}: its rows are no multiple of the block of {}\n", tensor, dtype_name(dtype), type);
+      std::cerr << fmt::format("  {} is {}: its rows are no multiple of the block of {}\n", tensor, dtype_name(dtype),
+                               type);
     return {};
   }
 };

@@ -11,9 +11,12 @@ namespace {
 
 const char* finish_name(FinishReason reason) {
   switch (reason) {
-    case FinishReason::kStop: return "stop";
-    case FinishReason::kLength: return "length";
-    case FinishReason::kCancelled: return "cancelled";
+    case FinishReason::kStop:
+      return "stop";
+    case FinishReason::kLength:
+      return "length";
+    case FinishReason::kCancelled:
+      return "cancelled";
   }
   return "";
 }
@@ -23,7 +26,9 @@ double decode_rate(const Generation& g) {
   return g.tokens.size() > 1 && g.decode_seconds > 0 ? static_cast<double>(g.tokens.size() - 1) / g.decode_seconds : 0;
 }
 
-double prefill_rate(const Generation& g) { return g.prefill_seconds > 0 ? g.prompt_tokens / g.prefill_seconds : 0; }
+double prefill_rate(const Generation& g) {
+  return g.prefill_seconds > 0 ? g.prompt_tokens / g.prefill_seconds : 0;
+}
 
 }  // namespace
 

@@ -41,7 +41,8 @@ struct Run {
     if (prompt.empty() && file.empty())
       return errorf(ErrorCode::kInvalidArgument, "there is no prompt: give -p TEXT, -f FILE or both");
     if (!system.empty() && !chat)
-      return errorf(ErrorCode::kInvalidArgument, "--system needs --chat: without a template there is no system message");
+      return errorf(ErrorCode::kInvalidArgument,
+                    "--system needs --chat: without a template there is no system message");
     GODWIT_ASSIGN(GenerateOptions options, generate.read());
     GODWIT_ASSIGN(Engine engine, model.open());
     GODWIT_ASSIGN(auto prompt_tokens, tokens(engine));

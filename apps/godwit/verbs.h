@@ -1,4 +1,5 @@
-// The verbs of the command line. Each file adds its verb to the program and leaves in `run` what to do when it is chosen.
+// The verbs of the command line. Each file adds its verb to the program and leaves in `run` what to do when it is
+// chosen.
 #pragma once
 
 #include <functional>

@@ -1,9 +1,9 @@
 // Asks a question about a text file with the built-in model:  ask FILE QUESTION
-#include <godwit/engine.h>
-
 #include <fstream>
 #include <iostream>
 #include <sstream>
+
+#include <godwit/engine.h>
 
 int main(int argc, char** argv) {
   if (argc != 3) {

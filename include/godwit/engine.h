@@ -21,9 +21,9 @@
 namespace godwit {
 
 struct EngineInfo {
-  std::string model;           // file or folder, or "built-in"
-  std::string family;          // "llama"
-  std::string backend;         // what computes, in words
+  std::string model;    // file or folder, or "built-in"
+  std::string family;   // "llama"
+  std::string backend;  // what computes, in words
   std::string kv_codec;
   uint64_t weight_bytes = 0;
   int64_t context_tokens = 0;  // longest sequence
@@ -56,7 +56,8 @@ class Engine {
   std::span<const TokenId> end_tokens() const;  // what ends an answer
 
   // The conversation in the model's own template, as tokens. Text inside messages never becomes a special token.
-  Result<std::vector<TokenId>> chat_tokens(std::span<const ChatMessage> messages, bool add_generation_prompt = true) const;
+  Result<std::vector<TokenId>> chat_tokens(std::span<const ChatMessage> messages,
+                                           bool add_generation_prompt = true) const;
 
  private:
   friend class Session;

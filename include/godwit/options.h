@@ -20,9 +20,9 @@ struct EngineOptions {
   uint64_t kv_budget_bytes = 0;  // hard limit of all KV memory; 0: derived from the machine's memory
   int prefill_chunk = 512;       // tokens of a prompt that run at once
   std::string kv_codec = "f16";
-  std::string prefill = "dense";  // planner of attention over the prompt
-  std::string decode = "dense";   // planner of attention per generated token
-  std::string chat_template;      // Jinja source; empty: the model's own
+  std::string prefill = "dense";              // planner of attention over the prompt
+  std::string decode = "dense";               // planner of attention per generated token
+  std::string chat_template;                  // Jinja source; empty: the model's own
   std::function<void(double share)> on_load;  // progress of loading, from 0 to 1
 };
 
@@ -50,9 +50,9 @@ struct TokenLogprob {
 struct GenerateOptions {
   int max_tokens = -1;  // -1: until the context is full
   SamplingOptions sampling;
-  std::vector<std::string> stop;      // text that ends the generation and is not part of the answer
-  std::vector<TokenId> stop_tokens;   // likewise, beside the model's own end tokens
-  bool ignore_eos = false;            // the model's own end tokens do not end it
+  std::vector<std::string> stop;     // text that ends the generation and is not part of the answer
+  std::vector<TokenId> stop_tokens;  // likewise, beside the model's own end tokens
+  bool ignore_eos = false;           // the model's own end tokens do not end it
 };
 
 }  // namespace godwit

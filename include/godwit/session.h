@@ -1,7 +1,8 @@
 // A Session is one sequence of tokens and its KV cache: feed it text, let it generate, go on.
 //
 // Sessions of one engine share its model and its KV budget. A session may be used by one thread at a time; different
-// sessions may be used by different threads at once, their steps then take turns. Destroying a session frees its KV memory.
+// sessions may be used by different threads at once, their steps then take turns. Destroying a session frees its KV
+// memory.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +21,8 @@ namespace godwit {
 
 // What a generation hands out as it goes: whole characters only.
 struct Piece {
-  TokenId id = 0;      // the newest token
-  std::string text;    // text that became certain with it; may be empty
+  TokenId id = 0;    // the newest token
+  std::string text;  // text that became certain with it; may be empty
   float logprob = 0;
   std::vector<TokenLogprob> top;  // as many as SamplingOptions::logprobs
 };
@@ -32,9 +33,9 @@ struct Generation {
   std::string text;
   std::vector<TokenId> tokens;  // all that were sampled, an end token included
   FinishReason finish = FinishReason::kStop;
-  int prompt_tokens = 0;        // tokens of the prompt that this call had to compute
+  int prompt_tokens = 0;  // tokens of the prompt that this call had to compute
   double prefill_seconds = 0;
-  double decode_seconds = 0;    // all tokens after the first
+  double decode_seconds = 0;  // all tokens after the first
 };
 
 struct TokenScore {
@@ -55,20 +56,22 @@ class Session {
   // Adds tokens to the end of the context. They are computed by the next prefill() or generate(). kExhausted when the
   // context cannot hold them: nothing is cut, nothing is added.
   Status append(std::span<const TokenId> tokens);
-  Status append_text(std::string_view text);  // plain text; BOS is added where the session is empty and the model wants it
+  Status append_text(
+      std::string_view text);  // plain text; BOS is added where the session is empty and the model wants it
 
   // Computes what was appended, in chunks. kCancelled when `stop` was requested between two chunks: the session is then
   // intact and goes on where it stopped. kExhausted when the KV budget is used up, likewise.
   Status prefill(const std::function<void(const Progress&)>& on_progress = {}, std::stop_token stop = {});
 
-  // Computes what was appended, then samples until an end. `on_piece` may be empty; returning false ends the generation.
-  // REQUIRES: the session is not empty.
+  // Computes what was appended, then samples until an end. `on_piece` may be empty; returning false ends the
+  // generation. REQUIRES: the session is not empty.
   Result<Generation> generate(const GenerateOptions& options, const std::function<bool(const Piece&)>& on_piece = {},
                               const std::function<void(const Progress&)>& on_progress = {}, std::stop_token stop = {});
 
-  // Appends `tokens` and says of each how likely it was given all before it (a default for the first of an empty session).
+  // Appends `tokens` and says of each how likely it was given all before it (a default for the first of an empty
+  // session).
   Result<std::vector<TokenScore>> score(std::span<const TokenId> tokens,
-                                   const std::function<void(const Progress&)>& on_progress = {},
+                                        const std::function<void(const Progress&)>& on_progress = {},
                                         std::stop_token stop = {});
 
   std::span<const TokenId> tokens() const;  // the whole context

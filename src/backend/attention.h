@@ -1,16 +1,16 @@
 // The attention contract: what a plan says and what a partial is.
 //
 // Everything that attends yields an AttnPartial: the normalised output over some set of slots and the natural logarithm
-// of the sum of exponentials (LSE) over that set, both fp32. The empty set is out = 0, lse = -inf. Partials over disjoint
-// sets merge to the partial over their union (Backend::merge_partials), which is how splits of a long cache, host tiers,
-// shared prefixes and remote ranks come together.
+// of the sum of exponentials (LSE) over that set, both fp32. The empty set is out = 0, lse = -inf. Partials over
+// disjoint sets merge to the partial over their union (Backend::merge_partials), which is how splits of a long cache,
+// host tiers, shared prefixes and remote ranks come together.
 //
 // A plan is data: for each tile (a run of query rows, one KV head) the pages to read, in order. Masking is by position:
 // slot s is visible to query q iff pos(s) <= pos(q) and, with a window w > 0, pos(q) - pos(s) < w.
 //
-// Invariance: a row's result depends on its query, the visible slots and their pages' ordinals, and on nothing else; not
-// on the rows beside it, on invisible pages being listed, or on threads. The walk restarts its running softmax at every
-// ordinal that is a multiple of kSegmentPages and merges segments in order, so a back-end may split there.
+// Invariance: a row's result depends on its query, the visible slots and their pages' ordinals, and on nothing else;
+// not on the rows beside it, on invisible pages being listed, or on threads. The walk restarts its running softmax at
+// every ordinal that is a multiple of kSegmentPages and merges segments in order, so a back-end may split there.
 #pragma once
 
 #include <cstdint>
@@ -25,10 +25,10 @@ inline constexpr uint32_t kSegmentPages = 16;  // 1,024 tokens with pages of 64
 
 struct PageRef {
   PageId page = 0;
-  uint32_t ordinal = 0;         // index of this page in its head's page list
-  int32_t first_position = 0;   // position of slot 0; slots are consecutive while aux == kNoAux
-  uint32_t count = 0;           // filled slots
-  uint32_t aux = kNoAux;        // index of explicit positions and biases in the aux slab
+  uint32_t ordinal = 0;        // index of this page in its head's page list
+  int32_t first_position = 0;  // position of slot 0; slots are consecutive while aux == kNoAux
+  uint32_t count = 0;          // filled slots
+  uint32_t aux = kNoAux;       // index of explicit positions and biases in the aux slab
 };
 
 struct AttentionTile {
@@ -38,7 +38,8 @@ struct AttentionTile {
 };
 
 struct AttentionPlan {
-  std::vector<AttentionTile> tiles;  // each (row, KV head) is in at most one tile; rows of no tile get the empty partial
+  std::vector<AttentionTile>
+      tiles;  // each (row, KV head) is in at most one tile; rows of no tile get the empty partial
   std::vector<PageRef> pages;
 };
 
@@ -56,8 +57,8 @@ struct AttentionArgs {
   Tensor positions;  // [rows] i32
   int kv_heads = 0;  // q_heads is a multiple; query head h reads KV head h / (q_heads / kv_heads)
   float scale = 1;
-  float softcap = 0;  // scores become cap * tanh(score / cap); 0 = off
-  int32_t window = 0; // 0 = none
+  float softcap = 0;    // scores become cap * tanh(score / cap); 0 = off
+  int32_t window = 0;   // 0 = none
   AttnPartial partial;  // written
 };
 

@@ -1,4 +1,5 @@
-// Where tensors live and operations run. Nothing above this layer follows a Tensor's pointer: the memory may be a GPU's.
+// Where tensors live and operations run. Nothing above this layer follows a Tensor's pointer: the memory may be a
+// GPU's.
 //
 // Operations are queued in order and may be asynchronous; download() and synchronize() wait. Activations are fp32,
 // weights any DType that supports() accepts. All operations are batch-invariant: a row's result does not depend on the
@@ -32,18 +33,18 @@ enum class RopeStyle {
 enum class Activation { kSilu, kGeluTanh };
 
 struct RopeArgs {
-  Tensor x;          // [rows, heads, head_dim] f32, in place
-  Tensor positions;  // [rows] i32
-  Tensor inv_freq;   // [rotary_dim / 2] f32; dimensions past rotary_dim stay
+  Tensor x;             // [rows, heads, head_dim] f32, in place
+  Tensor positions;     // [rows] i32
+  Tensor inv_freq;      // [rotary_dim / 2] f32; dimensions past rotary_dim stay
   float magnitude = 1;  // multiplies cos and sin (YaRN, longrope)
   RopeStyle style = RopeStyle::kHalves;
 };
 
 struct MatmulArgs {
-  Tensor x;     // [rows, in] f32
-  Tensor w;     // [out, in] any supported type
-  Tensor bias;  // [out] f32, optional
-  Tensor y;     // [rows, out] f32
+  Tensor x;                 // [rows, in] f32
+  Tensor w;                 // [out, in] any supported type
+  Tensor bias;              // [out] f32, optional
+  Tensor y;                 // [rows, out] f32
   bool accumulate = false;  // y += instead of y =
 };
 
@@ -55,9 +56,9 @@ struct ExpertMatmulArgs {
 };
 
 struct RouteArgs {
-  Tensor logits;   // [tokens, experts] f32
-  Tensor ids;      // [tokens, per_token] i32, written; best first, lower index wins ties
-  Tensor weights;  // [tokens, per_token] f32, written: softmax over all experts ...
+  Tensor logits;          // [tokens, experts] f32
+  Tensor ids;             // [tokens, per_token] i32, written; best first, lower index wins ties
+  Tensor weights;         // [tokens, per_token] f32, written: softmax over all experts ...
   bool normalize = true;  // ... then scaled so the chosen ones sum to 1
 };
 
@@ -81,8 +82,8 @@ class Backend {
   virtual bool supports(DType weight) const = 0;
   virtual size_t memory_bytes() const = 0;  // what this process may use in all; 0 = unknown
 
-  // Memory. allocate() gives at least 64-byte alignment and unspecified contents. import_host() makes host bytes usable as
-  // weights: a back-end that shares the host's memory keeps `owner` and copies nothing.
+  // Memory. allocate() gives at least 64-byte alignment and unspecified contents. import_host() makes host bytes usable
+  // as weights: a back-end that shares the host's memory keeps `owner` and copies nothing.
   virtual Result<Buffer> allocate(size_t bytes) = 0;
   virtual Result<Buffer> import_host(std::shared_ptr<const void> owner, std::span<const std::byte> bytes) = 0;
   virtual void upload(std::byte* to, std::span<const std::byte> from) = 0;
@@ -95,8 +96,8 @@ class Backend {
   virtual void rms_norm(Tensor x, Tensor weight, float eps, Tensor out) = 0;     // [n, dim], [dim] f32; out may be x
   virtual void rope(const RopeArgs& args) = 0;
   virtual void gated(Activation kind, Tensor gate, Tensor up, Tensor out) = 0;  // act(gate) * up; out may be gate
-  virtual void add(Tensor x, Tensor y) = 0;                                      // x += y
-  virtual void softcap(Tensor x, float cap) = 0;                                 // x = cap * tanh(x / cap)
+  virtual void add(Tensor x, Tensor y) = 0;                                     // x += y
+  virtual void softcap(Tensor x, float cap) = 0;                                // x = cap * tanh(x / cap)
   virtual void matmul(const MatmulArgs& args) = 0;
 
   // Mixture of experts.
@@ -108,8 +109,10 @@ class Backend {
   virtual void kv_write(const KvWriteArgs& args) = 0;
   virtual void kv_copy_page(const KvFormat& format, std::byte* slab, PageId from, PageId to) = 0;
   virtual void kv_move(const KvFormat& format, std::byte* slab, std::span<const KvMove> moves) = 0;  // in order
-  virtual void kv_export(const KvFormat& format, const std::byte* slab, PageId page, std::span<std::byte> canonical) = 0;
-  virtual void kv_import(const KvFormat& format, std::byte* slab, PageId page, std::span<const std::byte> canonical) = 0;
+  virtual void kv_export(const KvFormat& format, const std::byte* slab, PageId page,
+                         std::span<std::byte> canonical) = 0;
+  virtual void kv_import(const KvFormat& format, std::byte* slab, PageId page,
+                         std::span<const std::byte> canonical) = 0;
   virtual void attention(const AttentionArgs& args) = 0;
   virtual void merge_partials(const AttnPartial& into, const AttnPartial& from) = 0;  // into := into merged with from
 };
@@ -117,8 +120,8 @@ class Backend {
 // --- back-ends of this build
 
 struct CpuOptions {
-  int threads = 0;     // 0: all usable cores
-  std::string simd;    // "": best; else a name of cpu_simd_targets(), or "scalar" for the reference kernels
+  int threads = 0;   // 0: all usable cores
+  std::string simd;  // "": best; else a name of cpu_simd_targets(), or "scalar" for the reference kernels
 };
 Result<std::unique_ptr<Backend>> make_cpu_backend(const CpuOptions& options);
 std::span<const std::string> cpu_simd_targets();  // what this machine runs, best first, without "scalar"

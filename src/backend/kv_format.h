@@ -2,8 +2,8 @@
 // `page_tokens` slots. Slabs are arrays of pages; a page is named by its index.
 //
 // The *canonical* layout, which is what leaves the process, is K[page_tokens, head_dim] then V[page_tokens, head_dim].
-// A back-end may keep pages in a layout of its own (the CPU keeps K transposed, K[head_dim, page_tokens], so that scores
-// of neighbouring tokens are neighbouring lanes); kv_export and kv_import of backend.h convert.
+// A back-end may keep pages in a layout of its own (the CPU keeps K transposed, K[head_dim, page_tokens], so that
+// scores of neighbouring tokens are neighbouring lanes); kv_export and kv_import of backend.h convert.
 #pragma once
 
 #include <cstddef>

@@ -10,10 +10,10 @@ namespace godwit {
 
 }  // namespace godwit
 
-#define GODWIT_CHECK(condition, ...)                                                                   \
-  do {                                                                                                 \
-    if (!(condition)) [[unlikely]]                                                                     \
-      ::godwit::check_failed(__FILE__, __LINE__, #condition __VA_OPT__(, fmt::format(__VA_ARGS__)));   \
+#define GODWIT_CHECK(condition, ...)                                                                 \
+  do {                                                                                               \
+    if (!(condition)) [[unlikely]]                                                                   \
+      ::godwit::check_failed(__FILE__, __LINE__, #condition __VA_OPT__(, fmt::format(__VA_ARGS__))); \
   } while (0)
 
 #ifdef NDEBUG

@@ -18,14 +18,14 @@ tl::unexpected<Error> errorf(ErrorCode code, fmt::format_string<Args...> format,
 #define GODWIT_CONCAT(a, b) GODWIT_CONCAT_INNER(a, b)
 
 // GODWIT_TRY(expr): returns the error of a Result (or Status) expression from the enclosing function.
-#define GODWIT_TRY(...)                                                                   \
-  do {                                                                                    \
+#define GODWIT_TRY(...)                                                                                     \
+  do {                                                                                                      \
     if (auto try_result = (__VA_ARGS__); !try_result) return tl::unexpected(std::move(try_result).error()); \
   } while (0)
 
 // GODWIT_ASSIGN(decl, expr): declares `decl` from the value, or returns the error.
 #define GODWIT_ASSIGN(decl, ...) GODWIT_ASSIGN_IMPL(GODWIT_CONCAT(assign_result_, __LINE__), decl, __VA_ARGS__)
-#define GODWIT_ASSIGN_IMPL(tmp, decl, ...)                       \
-  auto tmp = (__VA_ARGS__);                                      \
-  if (!tmp) return tl::unexpected(std::move(tmp).error());       \
+#define GODWIT_ASSIGN_IMPL(tmp, decl, ...)                 \
+  auto tmp = (__VA_ARGS__);                                \
+  if (!tmp) return tl::unexpected(std::move(tmp).error()); \
   decl = std::move(*tmp)

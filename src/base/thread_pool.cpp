@@ -1,11 +1,11 @@
 #include "base/thread_pool.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <string>
+
+#include <sched.h>
 
 #include "base/check.h"
 

@@ -33,14 +33,17 @@ class ThreadPool {
   template <class Fn>
   void parallel_for(int64_t count, Fn&& fn) {
     using F = std::remove_reference_t<Fn>;
-    run(count, [](void* context, int64_t index, int thread) {
-      if constexpr (std::is_invocable_v<F&, int64_t, int>) {
-        (*static_cast<F*>(context))(index, thread);
-      } else {
-        (void)thread;
-        (*static_cast<F*>(context))(index);
-      }
-    }, const_cast<void*>(static_cast<const void*>(&fn)));
+    run(
+        count,
+        [](void* context, int64_t index, int thread) {
+          if constexpr (std::is_invocable_v<F&, int64_t, int>) {
+            (*static_cast<F*>(context))(index, thread);
+          } else {
+            (void)thread;
+            (*static_cast<F*>(context))(index);
+          }
+        },
+        const_cast<void*>(static_cast<const void*>(&fn)));
   }
 
  private:

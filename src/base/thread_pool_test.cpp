@@ -1,9 +1,9 @@
 #include "base/thread_pool.h"
 
-#include <gtest/gtest.h>
-
 #include <atomic>
 #include <numeric>
+
+#include <gtest/gtest.h>
 
 namespace godwit {
 namespace {
@@ -37,7 +37,9 @@ TEST(ThreadPool, ServesLoopsFromSeveralThreads) {
   EXPECT_EQ(sum, 4 * 50 * 4950);
 }
 
-TEST(ThreadPool, CountsAtLeastOneCpu) { EXPECT_GE(usable_cpus(), 1); }
+TEST(ThreadPool, CountsAtLeastOneCpu) {
+  EXPECT_GE(usable_cpus(), 1);
+}
 
 }  // namespace
 }  // namespace godwit

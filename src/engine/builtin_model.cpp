@@ -5,7 +5,8 @@
 asm(".section .rodata\n"
     ".balign 64\n"
     "godwit_builtin_begin:\n"
-    ".incbin \"" GODWIT_BUILTIN_MODEL "\"\n"
+    ".incbin \"" GODWIT_BUILTIN_MODEL
+    "\"\n"
     "godwit_builtin_end:\n"
     ".byte 0\n"
     ".previous\n");

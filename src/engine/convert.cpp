@@ -24,12 +24,19 @@ struct OutTensor {
 std::vector<std::string> tensor_names(size_t layers) {
   std::vector<std::string> names = {"token_embd.weight", "output_norm.weight", "output.weight"};
   for (size_t i = 0; i < layers; ++i)
-    for (const char* part :
-         {"attn_norm.weight", "attn_q.weight", "attn_q.bias", "attn_k.weight", "attn_k.bias", "attn_v.weight", "attn_v.bias",
-          "attn_qkv.weight", "attn_qkv.bias", "attn_q_norm.weight", "attn_k_norm.weight", "attn_output.weight",
-          "attn_output.bias", "post_attention_norm.weight", "ffn_norm.weight", "ffn_gate.weight", "ffn_gate.bias",
-          "ffn_up.weight", "ffn_up.bias", "ffn_down.weight", "ffn_down.bias", "ffn_gate_inp.weight", "ffn_gate_exps.weight",
-          "ffn_up_exps.weight", "ffn_down_exps.weight", "post_ffw_norm.weight"})
+    for (const char* part : {"attn_norm.weight",     "attn_q.weight",
+                             "attn_q.bias",          "attn_k.weight",
+                             "attn_k.bias",          "attn_v.weight",
+                             "attn_v.bias",          "attn_qkv.weight",
+                             "attn_qkv.bias",        "attn_q_norm.weight",
+                             "attn_k_norm.weight",   "attn_output.weight",
+                             "attn_output.bias",     "post_attention_norm.weight",
+                             "ffn_norm.weight",      "ffn_gate.weight",
+                             "ffn_gate.bias",        "ffn_up.weight",
+                             "ffn_up.bias",          "ffn_down.weight",
+                             "ffn_down.bias",        "ffn_gate_inp.weight",
+                             "ffn_gate_exps.weight", "ffn_up_exps.weight",
+                             "ffn_down_exps.weight", "post_ffw_norm.weight"})
       names.push_back(fmt::format("blk.{}.{}", i, part));
   return names;
 }
@@ -51,8 +58,8 @@ class Converter {
     GODWIT_TRY(settings(writer));
     GODWIT_ASSIGN(auto tensors, choose());
     for (const OutTensor& t : tensors) {
-      GODWIT_TRY(writer.add(t.name, t.dtype, t.shape,
-                            [this, &t](const GgufWriter::Sink& sink) { return convert(t, sink); }));
+      GODWIT_TRY(
+          writer.add(t.name, t.dtype, t.shape, [this, &t](const GgufWriter::Sink& sink) { return convert(t, sink); }));
       for (const TensorEntry* piece : t.pieces) total_bytes_ += piece->bytes.size();
     }
     GODWIT_ASSIGN(report_.bytes, writer.file_bytes());
@@ -72,7 +79,8 @@ class Converter {
     }
     if (!options_.name.empty()) GODWIT_TRY(meta.set("general.name", options_.name));
     for (const SettingsTensor& t : extra_)
-      GODWIT_TRY(writer.add(t.name, DType::kF32, {static_cast<int64_t>(t.values.size())}, std::as_bytes(std::span(t.values))));
+      GODWIT_TRY(
+          writer.add(t.name, DType::kF32, {static_cast<int64_t>(t.values.size())}, std::as_bytes(std::span(t.values))));
     return meta.set("general.quantization_version", uint32_t{2});
   }
 
@@ -139,7 +147,8 @@ class Converter {
       GODWIT_TRY(convert_piece(t, *piece, sink));
       done_bytes_ += piece->bytes.size();
       if (options_.on_progress)
-        options_.on_progress(static_cast<double>(done_bytes_) / static_cast<double>(std::max<uint64_t>(total_bytes_, 1)));
+        options_.on_progress(static_cast<double>(done_bytes_) /
+                             static_cast<double>(std::max<uint64_t>(total_bytes_, 1)));
     }
     return {};
   }

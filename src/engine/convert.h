@@ -12,10 +12,10 @@
 namespace godwit {
 
 struct ConvertOptions {
-  DType dtype = DType::kQ8_0;              // of matrices
-  std::optional<DType> embedding_dtype;    // of token embedding and output matrix; unset: `dtype`
-  std::string name;                        // general.name; empty: what it was, or the folder's name
-  int threads = 0;                         // 0: all cores
+  DType dtype = DType::kQ8_0;               // of matrices
+  std::optional<DType> embedding_dtype;     // of token embedding and output matrix; unset: `dtype`
+  std::string name;                         // general.name; empty: what it was, or the folder's name
+  int threads = 0;                          // 0: all cores
   std::function<void(double)> on_progress;  // share of bytes done
 };
 

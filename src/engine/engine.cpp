@@ -1,10 +1,9 @@
-#include <godwit/engine.h>
-
 #include <algorithm>
 
 #include "engine/builtin_model.h"
 #include "engine/engine_impl.h"
 #include "kv/codec.h"
+#include <godwit/engine.h>
 
 namespace godwit {
 namespace {
@@ -13,7 +12,8 @@ constexpr int kMostLogitRows = 64;
 
 Status check_options(const EngineOptions& o) {
   if (o.prefill_chunk < 1 || o.prefill_chunk > 65536)
-    return errorf(ErrorCode::kInvalidArgument, "a prefill chunk of {} tokens makes no sense: give 1 to 65536", o.prefill_chunk);
+    return errorf(ErrorCode::kInvalidArgument, "a prefill chunk of {} tokens makes no sense: give 1 to 65536",
+                  o.prefill_chunk);
   if (o.context_tokens < 0)
     return errorf(ErrorCode::kInvalidArgument, "a context of {} tokens makes no sense", o.context_tokens);
   return {};
@@ -82,9 +82,12 @@ std::string Engine::detokenize(std::span<const TokenId> tokens, bool keep_specia
   return impl_->vocabulary->tokenizer.decode(tokens, keep_special);
 }
 
-std::span<const TokenId> Engine::end_tokens() const { return impl_->vocabulary->end_tokens; }
+std::span<const TokenId> Engine::end_tokens() const {
+  return impl_->vocabulary->end_tokens;
+}
 
-Result<std::vector<TokenId>> Engine::chat_tokens(std::span<const ChatMessage> messages, bool add_generation_prompt) const {
+Result<std::vector<TokenId>> Engine::chat_tokens(std::span<const ChatMessage> messages,
+                                                 bool add_generation_prompt) const {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (const ChatMessage& message : messages) list.push_back({{"role", message.role}, {"content", message.content}});
   ChatOptions options;

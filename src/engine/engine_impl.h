@@ -3,14 +3,13 @@
 
 #include <mutex>
 
-#include <godwit/engine.h>
-
 #include "attn/plan.h"
 #include "engine/memory_plan.h"
 #include "engine/vocabulary.h"
 #include "kv/pool.h"
 #include "kv/sequence.h"
 #include "model/decoder.h"
+#include <godwit/engine.h>
 
 namespace godwit {
 

@@ -15,29 +15,34 @@ std::string bytes_text(uint64_t bytes) {
 Result<MemoryPlan> plan_memory(const MemoryRequest& request, const ModelConfig& config, const KvFormat& format,
                                const std::string& label) {
   if (request.context_tokens > config.context_length)
-    return errorf(ErrorCode::kInvalidArgument, "{}: a context of {} tokens was asked for, but the model was made for {}",
-                  label, request.context_tokens, config.context_length);
+    return errorf(ErrorCode::kInvalidArgument,
+                  "{}: a context of {} tokens was asked for, but the model was made for {}", label,
+                  request.context_tokens, config.context_length);
   const uint64_t fixed = request.weight_bytes + request.workspace_bytes;
   const uint64_t usable = request.memory_bytes / 10 * 9;
   if (request.memory_bytes > 0 && fixed >= usable)
-    return errorf(ErrorCode::kExhausted,
-                  "{}: the weights take {} and the workspace {}, but only {} of the machine's {} may be used; take a smaller "
-                  "or more strongly quantized model",
-                  label, bytes_text(request.weight_bytes), bytes_text(request.workspace_bytes), bytes_text(usable),
-                  bytes_text(request.memory_bytes));
+    return errorf(
+        ErrorCode::kExhausted,
+        "{}: the weights take {} and the workspace {}, but only {} of the machine's {} may be used; take a smaller "
+        "or more strongly quantized model",
+        label, bytes_text(request.weight_bytes), bytes_text(request.workspace_bytes), bytes_text(usable),
+        bytes_text(request.memory_bytes));
   const uint64_t column = config.layers.size() * static_cast<uint64_t>(config.kv_heads) * format.page_bytes();
   const auto page_tokens = static_cast<uint64_t>(format.page_tokens);
-  auto sequence_bytes = [&](int64_t tokens) { return (static_cast<uint64_t>(tokens) + page_tokens - 1) / page_tokens * column; };
+  auto sequence_bytes = [&](int64_t tokens) {
+    return (static_cast<uint64_t>(tokens) + page_tokens - 1) / page_tokens * column;
+  };
   const int64_t wanted = request.context_tokens > 0 ? request.context_tokens : config.context_length;
   const uint64_t free = request.memory_bytes > 0 ? usable - fixed : UINT64_MAX / 4;
 
   uint64_t budget = request.kv_budget_bytes;
   if (budget > free)
-    return errorf(ErrorCode::kExhausted, "{}: a KV budget of {} was asked for, but weights and workspace leave only {}", label,
-                  bytes_text(budget), bytes_text(free));
+    return errorf(ErrorCode::kExhausted, "{}: a KV budget of {} was asked for, but weights and workspace leave only {}",
+                  label, bytes_text(budget), bytes_text(free));
   if (budget == 0) {
     constexpr uint64_t kMostSequences = 16;
-    budget = std::min(std::max(free / 2, std::min(sequence_bytes(wanted), free)), kMostSequences * sequence_bytes(wanted));
+    budget =
+        std::min(std::max(free / 2, std::min(sequence_bytes(wanted), free)), kMostSequences * sequence_bytes(wanted));
   }
   const auto fits = static_cast<int64_t>(std::min<uint64_t>(budget / column * page_tokens, INT32_MAX));
   if (fits < wanted && (request.context_tokens > 0 || fits < format.page_tokens))

@@ -1,11 +1,10 @@
-#include <godwit/session.h>
-
 #include <algorithm>
 #include <chrono>
 
 #include "engine/session_impl.h"
 #include "text/sampler.h"
 #include "text/stop_matcher.h"
+#include <godwit/session.h>
 
 namespace godwit {
 namespace {
@@ -14,7 +13,9 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-bool contains(std::span<const TokenId> ids, TokenId id) { return std::find(ids.begin(), ids.end(), id) != ids.end(); }
+bool contains(std::span<const TokenId> ids, TokenId id) {
+  return std::find(ids.begin(), ids.end(), id) != ids.end();
+}
 
 }  // namespace
 
@@ -23,9 +24,13 @@ Session::~Session() = default;
 Session::Session(Session&&) noexcept = default;
 Session& Session::operator=(Session&&) noexcept = default;
 
-Session Engine::start() const { return Session(std::make_unique<Session::Impl>(impl_)); }
+Session Engine::start() const {
+  return Session(std::make_unique<Session::Impl>(impl_));
+}
 
-Status Session::append(std::span<const TokenId> tokens) { return impl_->append(tokens); }
+Status Session::append(std::span<const TokenId> tokens) {
+  return impl_->append(tokens);
+}
 
 Status Session::append_text(std::string_view text) {
   const bool first = impl_->tokens.empty();
@@ -38,7 +43,8 @@ Status Session::prefill(const std::function<void(const Progress&)>& on_progress,
 }
 
 Result<std::vector<TokenScore>> Session::score(std::span<const TokenId> tokens,
-                                          const std::function<void(const Progress&)>& on_progress, std::stop_token stop) {
+                                               const std::function<void(const Progress&)>& on_progress,
+                                               std::stop_token stop) {
   Impl& s = *impl_;
   GODWIT_TRY(prefill({}, stop));
   std::vector<TokenScore> scores;
@@ -62,7 +68,8 @@ Result<Generation> Session::generate(const GenerateOptions& options, const std::
   if (s.tokens.empty())
     return errorf(ErrorCode::kInvalidArgument, "there is nothing to continue: append a prompt of at least one token");
   SamplingOptions sampling = options.sampling;
-  sampling.end_tokens.insert(sampling.end_tokens.end(), e.vocabulary->end_tokens.begin(), e.vocabulary->end_tokens.end());
+  sampling.end_tokens.insert(sampling.end_tokens.end(), e.vocabulary->end_tokens.begin(),
+                             e.vocabulary->end_tokens.end());
   GODWIT_TRY(validate(sampling, vocab));
   GODWIT_ASSIGN(StopMatcher stops, StopMatcher::make(options.stop));
   Sampler sampler(std::move(sampling), vocab);
@@ -92,7 +99,8 @@ Result<Generation> Session::generate(const GenerateOptions& options, const std::
     out.tokens.push_back(token.id);
     const bool ends = (!options.ignore_eos && contains(e.vocabulary->end_tokens, token.id)) ||
                       contains(options.stop_tokens, token.id);
-    Piece piece{token.id, ends ? std::string() : stops.push(decoder.push(token.id)), token.logprob, std::move(token.top)};
+    Piece piece{token.id, ends ? std::string() : stops.push(decoder.push(token.id)), token.logprob,
+                std::move(token.top)};
     out.text += piece.text;
     const bool wanted = !on_piece || on_piece(piece);
     if (ends || stops.stopped() || !wanted) {
@@ -108,7 +116,9 @@ Result<Generation> Session::generate(const GenerateOptions& options, const std::
   return out;
 }
 
-std::span<const TokenId> Session::tokens() const { return impl_->tokens; }
+std::span<const TokenId> Session::tokens() const {
+  return impl_->tokens;
+}
 
 uint64_t Session::kv_bytes() const {
   std::lock_guard lock(impl_->engine->mutex);

@@ -31,10 +31,11 @@ Status Session::Impl::append(std::span<const TokenId> added) {
     if (id < 0 || id >= vocab)
       return errorf(ErrorCode::kInvalidArgument, "token {} is not in the vocabulary of {} tokens", id, vocab);
   if (static_cast<int64_t>(tokens.size() + added.size()) > limit)
-    return errorf(ErrorCode::kExhausted,
-                  "{} tokens do not fit: the context holds {}, of which {} are in use; shorten the prompt or open the model "
-                  "with a longer context",
-                  added.size(), limit, tokens.size());
+    return errorf(
+        ErrorCode::kExhausted,
+        "{} tokens do not fit: the context holds {}, of which {} are in use; shorten the prompt or open the model "
+        "with a longer context",
+        added.size(), limit, tokens.size());
   tokens.insert(tokens.end(), added.begin(), added.end());
   return {};
 }
@@ -45,10 +46,11 @@ Status Session::Impl::step(size_t count, AttentionPlanner& planner, std::vector<
   const size_t begin = computed(), vocab = static_cast<size_t>(e.model->config().vocab_size);
   const auto rows = static_cast<int32_t>(count);
   if (KvOutcome outcome = sequence->append(rows); !outcome)
-    return errorf(ErrorCode::kExhausted,
-                  "the KV memory is full: {} of {} are in use and this step of {} tokens lacks {} pages; free a session, "
-                  "shorten the context or raise the KV budget",
-                  bytes_text(e.pool->bytes_in_use()), bytes_text(e.pool->budget_bytes()), count, outcome.missing_pages);
+    return errorf(
+        ErrorCode::kExhausted,
+        "the KV memory is full: {} of {} are in use and this step of {} tokens lacks {} pages; free a session, "
+        "shorten the context or raise the KV budget",
+        bytes_text(e.pool->bytes_in_use()), bytes_text(e.pool->budget_bytes()), count, outcome.missing_pages);
   const AttentionSegment segment{sequence.get(), 0, rows, static_cast<int32_t>(begin)};
   const PlannedSegments group{&planner, {&segment, 1}};
   e.model->forward(*e.workspace, {.tokens = std::span(tokens).subspan(begin, count), .groups = {&group, 1}});
@@ -67,7 +69,8 @@ Status Session::Impl::step(size_t count, AttentionPlanner& planner, std::vector<
     for (int32_t i = row; scores != nullptr && i < end; ++i) {
       const size_t next = begin + static_cast<size_t>(i) + 1;
       if (next < tokens.size())
-        scores->push_back(score_of(std::span(values).subspan(static_cast<size_t>(i - row) * vocab, vocab), tokens[next]));
+        scores->push_back(
+            score_of(std::span(values).subspan(static_cast<size_t>(i - row) * vocab, vocab), tokens[next]));
     }
     if (end == rows) logits.assign(values.end() - static_cast<ptrdiff_t>(vocab), values.end());
   }

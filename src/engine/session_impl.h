@@ -16,8 +16,8 @@ struct Session::Impl {
 
   size_t computed() const { return static_cast<size_t>(sequence->next_position()); }
   Status append(std::span<const TokenId> added);
-  // Runs tokens [computed, computed + count) as one step; `scores`, where given, gets one entry per row that a token follows:
-  // how likely that token was.
+  // Runs tokens [computed, computed + count) as one step; `scores`, where given, gets one entry per row that a token
+  // follows: how likely that token was.
   Status step(size_t count, AttentionPlanner& planner, std::vector<TokenScore>* scores);
   Status compute_pending(const std::function<void(const Progress&)>& on_progress, std::stop_token stop,
                          std::vector<TokenScore>* scores);

@@ -130,9 +130,13 @@ Result<Vocabulary> load_vocabulary(const ModelSource& source, const std::string&
 }
 
 Status write_vocab(const GgufVocab& v, GgufMetadata& meta) {
-  auto set = [&](const char* key, bool given, GgufValue value) { return given ? meta.set(key, std::move(value)) : Status{}; };
+  auto set = [&](const char* key, bool given, GgufValue value) {
+    return given ? meta.set(key, std::move(value)) : Status{};
+  };
   auto id = [&](const char* key, TokenId value) { return set(key, value >= 0, static_cast<uint32_t>(value)); };
-  auto flag = [&](const char* key, std::optional<bool> value) { return set(key, value.has_value(), value.value_or(false)); };
+  auto flag = [&](const char* key, std::optional<bool> value) {
+    return set(key, value.has_value(), value.value_or(false));
+  };
   GODWIT_TRY(set("tokenizer.ggml.model", true, v.model));
   GODWIT_TRY(set("tokenizer.ggml.pre", !v.pre.empty(), v.pre));
   GODWIT_TRY(set("tokenizer.ggml.tokens", true, GgufArray(v.tokens)));
@@ -148,7 +152,8 @@ Status write_vocab(const GgufVocab& v, GgufMetadata& meta) {
   GODWIT_TRY(flag("tokenizer.ggml.add_eos_token", v.add_eos));
   GODWIT_TRY(flag("tokenizer.ggml.add_space_prefix", v.add_space_prefix));
   GODWIT_TRY(flag("tokenizer.ggml.remove_extra_whitespaces", v.remove_extra_whitespaces));
-  GODWIT_TRY(set("tokenizer.ggml.precompiled_charsmap", !v.precompiled_charsmap.empty(), GgufArray(v.precompiled_charsmap)));
+  GODWIT_TRY(
+      set("tokenizer.ggml.precompiled_charsmap", !v.precompiled_charsmap.empty(), GgufArray(v.precompiled_charsmap)));
   GODWIT_TRY(set("godwit.tokenizer.space_prefix", !v.space_prefix.empty(), v.space_prefix));
   return set("godwit.tokenizer.token_flags", !v.token_flags.empty(), GgufArray(v.token_flags));
 }

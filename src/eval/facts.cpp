@@ -10,48 +10,60 @@ namespace {
 constexpr std::string_view kKinds[] = {"number", "hex", "lives", "keeps"};
 
 constexpr std::string_view kAdjectives[] = {
-    "amber", "ancient", "bitter", "bold", "brave", "bronze", "calm", "clever", "crimson", "curious", "distant", "dusty", "eager",
-    "faint", "fierce", "frozen", "gentle", "golden", "hollow", "humble", "icy", "ivory", "jolly", "keen", "lonely", "lucky", "mellow",
-    "misty", "noble", "olive", "pale", "patient", "polite", "proud", "quiet", "rapid", "royal", "rusty", "scarlet", "secret", "silent",
-    "silver", "sleepy", "solemn", "steady", "stormy", "sturdy", "sunny", "swift", "tidy", "velvet", "violet", "weary", "windy", "wooden"};
+    "amber",  "ancient", "bitter", "bold",   "brave",  "bronze",  "calm",   "clever", "crimson", "curious", "distant",
+    "dusty",  "eager",   "faint",  "fierce", "frozen", "gentle",  "golden", "hollow", "humble",  "icy",     "ivory",
+    "jolly",  "keen",    "lonely", "lucky",  "mellow", "misty",   "noble",  "olive",  "pale",    "patient", "polite",
+    "proud",  "quiet",   "rapid",  "royal",  "rusty",  "scarlet", "secret", "silent", "silver",  "sleepy",  "solemn",
+    "steady", "stormy",  "sturdy", "sunny",  "swift",  "tidy",    "velvet", "violet", "weary",   "windy",   "wooden"};
 constexpr std::string_view kNouns[] = {
-    "anchor", "arrow", "badger", "basket", "beacon", "bottle", "bridge", "button", "candle", "canyon", "castle", "cedar", "cherry",
-    "coral", "cradle", "dagger", "dragon", "eagle", "engine", "falcon", "feather", "fiddle", "fountain", "garden", "hammer", "harbor",
-    "island", "jacket", "jewel", "kettle", "ladder", "lantern", "lemon", "lizard", "maple", "meadow", "mirror", "needle", "orchard",
-    "otter", "palace", "parrot", "pebble", "piano", "planet", "rabbit", "raven", "ribbon", "river", "saddle", "shadow", "spider",
-    "temple", "tiger", "tulip", "turtle", "valley", "violin", "wagon", "walnut", "willow", "window"};
+    "anchor",   "arrow",  "badger", "basket", "beacon", "bottle",  "bridge", "button", "candle", "canyon",  "castle",
+    "cedar",    "cherry", "coral",  "cradle", "dagger", "dragon",  "eagle",  "engine", "falcon", "feather", "fiddle",
+    "fountain", "garden", "hammer", "harbor", "island", "jacket",  "jewel",  "kettle", "ladder", "lantern", "lemon",
+    "lizard",   "maple",  "meadow", "mirror", "needle", "orchard", "otter",  "palace", "parrot", "pebble",  "piano",
+    "planet",   "rabbit", "raven",  "ribbon", "river",  "saddle",  "shadow", "spider", "temple", "tiger",   "tulip",
+    "turtle",   "valley", "violin", "wagon",  "walnut", "willow",  "window"};
 constexpr std::string_view kFirstNames[] = {
-    "Ada", "Albert", "Alice", "Amos", "Basil", "Beatrice", "Bruno", "Clara", "Conrad", "Cora", "Daisy", "Dora", "Edgar", "Edith", "Eliza",
-    "Emil", "Esther", "Felix", "Flora", "Gerda", "Gilbert", "Greta", "Harold", "Hazel", "Hector", "Hugo", "Ida", "Irene", "Isaac", "Ivy",
-    "Jasper", "Jonas", "Julia", "Lena", "Lewis", "Lily", "Mabel", "Marcus", "Martha", "Minna", "Nathan", "Nora", "Olga", "Oscar", "Otto",
-    "Owen", "Pearl", "Percy", "Polly", "Ralph", "Rosa", "Rufus", "Sadie", "Silas", "Stella", "Theo", "Tilda", "Ursula", "Viola", "Wilma"};
+    "Ada",     "Albert", "Alice",  "Amos",  "Basil",  "Beatrice", "Bruno",  "Clara",  "Conrad", "Cora",
+    "Daisy",   "Dora",   "Edgar",  "Edith", "Eliza",  "Emil",     "Esther", "Felix",  "Flora",  "Gerda",
+    "Gilbert", "Greta",  "Harold", "Hazel", "Hector", "Hugo",     "Ida",    "Irene",  "Isaac",  "Ivy",
+    "Jasper",  "Jonas",  "Julia",  "Lena",  "Lewis",  "Lily",     "Mabel",  "Marcus", "Martha", "Minna",
+    "Nathan",  "Nora",   "Olga",   "Oscar", "Otto",   "Owen",     "Pearl",  "Percy",  "Polly",  "Ralph",
+    "Rosa",    "Rufus",  "Sadie",  "Silas", "Stella", "Theo",     "Tilda",  "Ursula", "Viola",  "Wilma"};
 constexpr std::string_view kSurnames[] = {
-    "Abbot", "Archer", "Baker", "Barlow", "Barton", "Becker", "Bishop", "Brand", "Carter", "Chase", "Cooper", "Crane", "Drake", "Ellis",
-    "Farrow", "Fisher", "Flint", "Forbes", "Fowler", "Grant", "Harper", "Holt", "Hunter", "Irving", "Keane", "Lark", "Marsh", "Mason",
-    "Mercer", "Mills", "Nash", "Parker", "Pike", "Porter", "Quinn", "Reed", "Rowe", "Sawyer", "Shaw", "Slater", "Swan", "Tate", "Thorne",
-    "Turner", "Wade", "Walsh", "Ward", "Webb", "Winter", "Wren", "York"};
+    "Abbot",  "Archer", "Baker", "Barlow", "Barton", "Becker", "Bishop", "Brand",  "Carter", "Chase",  "Cooper",
+    "Crane",  "Drake",  "Ellis", "Farrow", "Fisher", "Flint",  "Forbes", "Fowler", "Grant",  "Harper", "Holt",
+    "Hunter", "Irving", "Keane", "Lark",   "Marsh",  "Mason",  "Mercer", "Mills",  "Nash",   "Parker", "Pike",
+    "Porter", "Quinn",  "Reed",  "Rowe",   "Sawyer", "Shaw",   "Slater", "Swan",   "Tate",   "Thorne", "Turner",
+    "Wade",   "Walsh",  "Ward",  "Webb",   "Winter", "Wren",   "York"};
 constexpr std::string_view kCities[] = {
-    "Athens", "Bergen", "Boston", "Bristol", "Cairo", "Cadiz", "Cologne", "Cork", "Delhi", "Dover", "Dresden", "Dublin", "Florence",
-    "Geneva", "Ghent", "Glasgow", "Hamburg", "Havana", "Lisbon", "Lima", "London", "Lyons", "Madrid", "Malta", "Milan", "Moscow", "Munich",
-    "Naples", "Odessa", "Oslo", "Oxford", "Paris", "Prague", "Quebec", "Riga", "Rome", "Salem", "Seville", "Stockholm", "Tangier", "Tokyo",
-    "Toledo", "Trieste", "Tunis", "Turin", "Venice", "Vienna", "Warsaw", "Zurich"};
+    "Athens",  "Bergen", "Boston",   "Bristol", "Cairo", "Cadiz",   "Cologne", "Cork",    "Delhi",     "Dover",
+    "Dresden", "Dublin", "Florence", "Geneva",  "Ghent", "Glasgow", "Hamburg", "Havana",  "Lisbon",    "Lima",
+    "London",  "Lyons",  "Madrid",   "Malta",   "Milan", "Moscow",  "Munich",  "Naples",  "Odessa",    "Oslo",
+    "Oxford",  "Paris",  "Prague",   "Quebec",  "Riga",  "Rome",    "Salem",   "Seville", "Stockholm", "Tangier",
+    "Tokyo",   "Toledo", "Trieste",  "Tunis",   "Turin", "Venice",  "Vienna",  "Warsaw",  "Zurich"};
 constexpr std::string_view kThings[] = {
-    "brass compass", "silver watch", "red umbrella", "leather trunk", "old violin", "wax candle", "torn map", "blue vase", "ivory comb",
-    "spare key", "velvet hat", "glass bead", "iron box", "wool blanket", "paper lantern", "copper coin", "wooden flute", "clay pipe",
-    "straw basket", "ink bottle", "gold ring", "tin whistle", "silk scarf", "stone idol", "green bottle", "fishing rod", "chess set"};
+    "brass compass", "silver watch", "red umbrella", "leather trunk", "old violin",   "wax candle", "torn map",
+    "blue vase",     "ivory comb",   "spare key",    "velvet hat",    "glass bead",   "iron box",   "wool blanket",
+    "paper lantern", "copper coin",  "wooden flute", "clay pipe",     "straw basket", "ink bottle", "gold ring",
+    "tin whistle",   "silk scarf",   "stone idol",   "green bottle",  "fishing rod",  "chess set"};
 constexpr std::string_view kPlaces[] = {
-    "attic", "barn", "cellar", "chapel", "garden shed", "greenhouse", "kitchen", "library", "lighthouse", "mill", "pantry", "stable",
-    "study", "tower", "well house", "boat house", "coach house", "wine vault", "music room", "east wing", "guard room", "north gate"};
+    "attic",       "barn",       "cellar",     "chapel",    "garden shed", "greenhouse", "kitchen",    "library",
+    "lighthouse",  "mill",       "pantry",     "stable",    "study",       "tower",      "well house", "boat house",
+    "coach house", "wine vault", "music room", "east wing", "guard room",  "north gate"};
 
 // Not std::uniform_int_distribution, whose results differ between standard libraries.
-uint64_t below(std::mt19937_64& random, uint64_t n) { return random() % n; }
+uint64_t below(std::mt19937_64& random, uint64_t n) {
+  return random() % n;
+}
 
 template <size_t N>
 std::string_view pick(std::mt19937_64& random, const std::string_view (&words)[N]) {
   return words[below(random, N)];
 }
 
-std::string hex_digits(std::mt19937_64& random) { return fmt::format("{:08x}", random() & 0xFFFFFFFF); }
+std::string hex_digits(std::mt19937_64& random) {
+  return fmt::format("{:08x}", random() & 0xFFFFFFFF);
+}
 
 std::string make_key(std::string_view kind, std::mt19937_64& random) {
   if (kind == "number") return fmt::format("{}-{}", pick(random, kAdjectives), pick(random, kNouns));
@@ -61,7 +73,9 @@ std::string make_key(std::string_view kind, std::mt19937_64& random) {
 
 }  // namespace
 
-std::span<const std::string_view> fact_kinds() { return kKinds; }
+std::span<const std::string_view> fact_kinds() {
+  return kKinds;
+}
 
 Fact make_fact(std::string_view kind, std::mt19937_64& random, std::set<std::string>& used) {
   std::string key = make_key(kind, random);
@@ -74,8 +88,9 @@ Fact make_fact(std::string_view kind, std::mt19937_64& random, std::set<std::str
   }
   if (kind == "hex") {
     const std::string value = hex_digits(random);
-    return {fmt::format(" The record \"{}\" holds \"{}\".", key, value), fmt::format("What does the record \"{}\" hold?", key),
-            fmt::format("The record \"{}\" holds", key), fmt::format(" \"{}\".", value)};
+    return {fmt::format(" The record \"{}\" holds \"{}\".", key, value),
+            fmt::format("What does the record \"{}\" hold?", key), fmt::format("The record \"{}\" holds", key),
+            fmt::format(" \"{}\".", value)};
   }
   if (kind == "lives") {
     const std::string_view city = pick(random, kCities);
@@ -84,8 +99,9 @@ Fact make_fact(std::string_view kind, std::mt19937_64& random, std::set<std::str
   }
   GODWIT_CHECK(kind == "keeps");
   const std::string_view thing = pick(random, kThings), place = pick(random, kPlaces);
-  return {fmt::format(" {} keeps the {} in the {}.", key, thing, place), fmt::format("What does {} keep, and where?", key),
-          fmt::format("{} keeps", key), fmt::format(" the {} in the {}.", thing, place)};
+  return {fmt::format(" {} keeps the {} in the {}.", key, thing, place),
+          fmt::format("What does {} keep, and where?", key), fmt::format("{} keeps", key),
+          fmt::format(" the {} in the {}.", thing, place)};
 }
 
 }  // namespace godwit

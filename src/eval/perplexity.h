@@ -20,7 +20,7 @@ struct PerplexityResult {
 };
 
 // The text is cut into consecutive windows; every token of a window is predicted from BOS and those before it.
-Result<PerplexityResult> measure_perplexity(const Engine& engine, std::string_view text, const PerplexityOptions& options,
-                                            std::stop_token stop = {});
+Result<PerplexityResult> measure_perplexity(const Engine& engine, std::string_view text,
+                                            const PerplexityOptions& options, std::stop_token stop = {});
 
 }  // namespace godwit

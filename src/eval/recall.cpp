@@ -21,7 +21,9 @@ struct Sample {
   std::vector<Question> questions;
 };
 
-void join(Tokens& to, const Tokens& more) { to.insert(to.end(), more.begin(), more.end()); }
+void join(Tokens& to, const Tokens& more) {
+  to.insert(to.end(), more.begin(), more.end());
+}
 
 class SampleMaker {
  public:
@@ -33,7 +35,8 @@ class SampleMaker {
     const size_t most = std::max<size_t>(1, length / 96);
     size_t count = static_cast<size_t>(options_.facts);
     if (count == 0) {  // log-uniform: few facts and many are equally frequent
-      const double exponent = static_cast<double>(random_() >> 11) * 0x1p-53 * (1 + std::log2(static_cast<double>(most)));
+      const double exponent =
+          static_cast<double>(random_() >> 11) * 0x1p-53 * (1 + std::log2(static_cast<double>(most)));
       count = std::clamp<size_t>(static_cast<size_t>(std::exp2(exponent)), 1, most);
     }
     const size_t asked = std::min({count, static_cast<size_t>(options_.questions), std::max<size_t>(1, length / 200)});
@@ -52,7 +55,8 @@ class SampleMaker {
       sample.questions.push_back(std::move(question));
     }
     if (taken + 64 > length)
-      return errorf(ErrorCode::kInvalidArgument, "{} facts and {} questions do not fit into {} tokens", count, asked, length);
+      return errorf(ErrorCode::kInvalidArgument, "{} facts and {} questions do not fit into {} tokens", count, asked,
+                    length);
     GODWIT_ASSIGN(sample.context, context(planted, length - taken));
     return sample;
   }
@@ -66,8 +70,10 @@ class SampleMaker {
   Result<Question> ask(const Fact& fact, bool first) const {
     Question question;
     const std::string_view open = first ? "\n\n" : "<|im_end|>\n<|im_start|>user\n";
-    for (auto [text, special] : {std::pair<std::string_view, bool>{open, true}, {fact.question, false},
-                                 {"<|im_end|>\n<|im_start|>assistant\n", true}, {fact.lead, false}}) {
+    for (auto [text, special] : {std::pair<std::string_view, bool>{open, true},
+                                 {fact.question, false},
+                                 {"<|im_end|>\n<|im_start|>assistant\n", true},
+                                 {fact.lead, false}}) {
       GODWIT_ASSIGN(Tokens part, encode(text, special));
       join(question.before, part);
     }

@@ -33,14 +33,14 @@ Status validate(const ModelConfig& c, const std::string& label) {
     return errorf(ErrorCode::kBadData, "{}: {} heads cannot share {} KV heads evenly", label, c.heads, c.kv_heads);
   if (c.head_dim % 8 != 0)
     return errorf(ErrorCode::kUnsupported, "{}: head size {} is not a multiple of 8", label, c.head_dim);
-  if (c.rotary_dim % 2 != 0)
-    return errorf(ErrorCode::kBadData, "{}: the rotary size {} is odd", label, c.rotary_dim);
+  if (c.rotary_dim % 2 != 0) return errorf(ErrorCode::kBadData, "{}: the rotary size {} is odd", label, c.rotary_dim);
   if (!(c.norm_eps >= 0 && c.norm_eps < 1))
     return errorf(ErrorCode::kBadData, "{}: a norm epsilon of {} makes no sense", label, c.norm_eps);
   const auto frequencies = static_cast<size_t>(c.rotary_dim / 2);
   for (const RopeConfig& rope : c.ropes) {
     if (!(rope.theta > 0) || !(rope.factor > 0))
-      return errorf(ErrorCode::kBadData, "{}: RoPE base {} or factor {} is not positive", label, rope.theta, rope.factor);
+      return errorf(ErrorCode::kBadData, "{}: RoPE base {} or factor {} is not positive", label, rope.theta,
+                    rope.factor);
     const bool scaled = rope.scaling != RopeConfig::Scaling::kNone && rope.scaling != RopeConfig::Scaling::kLinear;
     if (scaled && rope.original_context <= 0)
       return errorf(ErrorCode::kBadData, "{}: the RoPE scaling does not say the original context length", label);

@@ -60,8 +60,8 @@ struct ModelConfig {
 // Refuses sizes that are missing, absurd or inconsistent, naming the field.
 Status validate(const ModelConfig& config, const std::string& label);
 
-// The rotary frequencies for a session of `context_tokens` and the factor on cos and sin. Dynamic NTK and longrope choose
-// by length; here the length is the session's limit and not the current one, so that cached keys never go stale.
+// The rotary frequencies for a session of `context_tokens` and the factor on cos and sin. Dynamic NTK and longrope
+// choose by length; here the length is the session's limit and not the current one, so that cached keys never go stale.
 struct RopeTable {
   std::vector<float> inv_freq;  // [rotary_dim / 2]
   float magnitude = 1;

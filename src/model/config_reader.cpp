@@ -77,7 +77,8 @@ Result<ConfigReader> ConfigReader::from_gguf(const Gguf& gguf, std::string label
 }
 
 tl::unexpected<Error> ConfigReader::missing(std::string_view hf, std::string_view gguf) const {
-  return errorf(ErrorCode::kBadData, "{}: the setting '{}' is missing", label_, is_gguf() ? key(gguf) : std::string(hf));
+  return errorf(ErrorCode::kBadData, "{}: the setting '{}' is missing", label_,
+                is_gguf() ? key(gguf) : std::string(hf));
 }
 
 tl::unexpected<Error> ConfigReader::senseless(std::string_view hf, std::string_view gguf, double value) const {

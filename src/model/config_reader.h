@@ -30,8 +30,8 @@ class ConfigReader {
   Result<std::optional<double>> number(std::string_view hf, std::string_view gguf) const;
   Result<std::optional<bool>> boolean(std::string_view hf, std::string_view gguf) const;
   Result<std::optional<std::string>> text(std::string_view hf, std::string_view gguf) const;
-  Result<std::vector<double>> numbers(std::string_view hf, std::string_view gguf) const;   // absent: empty
-  Result<std::vector<std::string>> texts(std::string_view hf) const;                       // absent: empty
+  Result<std::vector<double>> numbers(std::string_view hf, std::string_view gguf) const;  // absent: empty
+  Result<std::vector<std::string>> texts(std::string_view hf) const;                      // absent: empty
 
   // Sets `field` where the value is there; `require` fails where it is not. Integers must be whole and in range.
   template <class T>

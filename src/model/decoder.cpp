@@ -8,7 +8,12 @@ namespace godwit {
 class Step {
  public:
   Step(const Model& model, Workspace& workspace, const StepInput& input)
-      : model_(model), c_(model.config_), be_(model.backend_), ws_(workspace), in_(input), pool_(pool_of(input)),
+      : model_(model),
+        c_(model.config_),
+        be_(model.backend_),
+        ws_(workspace),
+        in_(input),
+        pool_(pool_of(input)),
         rows_(static_cast<int64_t>(input.tokens.size())) {
     GODWIT_CHECK(rows_ > 0 && rows_ <= ws_.max_rows());
   }
@@ -92,7 +97,10 @@ class Step {
 
   void rotate(const Tensor& x, size_t layer) {
     const Model::Rope& rope = model_.ropes_[static_cast<size_t>(c_.layers[layer].rope)];
-    be_.rope({.x = x, .positions = positions_, .inv_freq = rope.inv_freq, .magnitude = rope.magnitude,
+    be_.rope({.x = x,
+              .positions = positions_,
+              .inv_freq = rope.inv_freq,
+              .magnitude = rope.magnitude,
               .style = c_.rope_style});
   }
 
@@ -114,7 +122,8 @@ class Step {
     plan_.tiles.clear();
     plan_.pages.clear();
     for (const PlannedSegments& group : in_.groups)
-      group.planner->add({.layer = static_cast<int>(layer), .window = settings.window, .segments = group.segments}, plan_);
+      group.planner->add({.layer = static_cast<int>(layer), .window = settings.window, .segments = group.segments},
+                         plan_);
     AttentionArgs args;
     args.format = pool_.format();
     args.slab = pool_.slab();
@@ -187,14 +196,16 @@ Result<std::unique_ptr<Model>> Model::load(Backend& backend, const ModelSource& 
     const RopeTable table = make_rope_table(rope, c, context_tokens);
     GODWIT_ASSIGN(Buffer buffer, backend.allocate(table.inv_freq.size() * sizeof(float)));
     backend.upload(buffer.data(), std::as_bytes(std::span(table.inv_freq)));
-    model->ropes_.push_back({Tensor(buffer.data(), DType::kF32, {static_cast<int64_t>(table.inv_freq.size())}),
-                             table.magnitude});
+    model->ropes_.push_back(
+        {Tensor(buffer.data(), DType::kF32, {static_cast<int64_t>(table.inv_freq.size())}), table.magnitude});
     model->weights_.buffers.push_back(buffer);
   }
   return model;
 }
 
-void Model::forward(Workspace& workspace, const StepInput& input) const { Step(*this, workspace, input).run(); }
+void Model::forward(Workspace& workspace, const StepInput& input) const {
+  Step(*this, workspace, input).run();
+}
 
 Tensor Model::logits(Workspace& ws, std::span<const int32_t> rows) const {
   const auto n = static_cast<int64_t>(rows.size());

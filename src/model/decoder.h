@@ -1,8 +1,8 @@
 // The decoder-only transformer that every family of ours is: embedding, then per layer attention and feed-forward, each
 // with its norms and residual, then logits. What differs between families is data (ModelConfig) and not code.
 //
-// A Model is immutable and holds no state between steps: tokens, KV sequences and activations all come in from outside. It
-// never follows a tensor's pointer; the back-end does.
+// A Model is immutable and holds no state between steps: tokens, KV sequences and activations all come in from outside.
+// It never follows a tensor's pointer; the back-end does.
 #pragma once
 
 #include <functional>
@@ -23,7 +23,7 @@ struct PlannedSegments {
 };
 
 struct StepInput {
-  std::span<const int32_t> tokens;         // [rows], valid ids
+  std::span<const int32_t> tokens;          // [rows], valid ids
   std::span<const PlannedSegments> groups;  // together they cover every row once; sequences have the rows appended
 };
 
@@ -52,8 +52,8 @@ class Workspace {
   Tensor lse_;                          // [heads]
   Tensor gate_, up_;                    // [1, numbers]: reshaped to what the layer's feed-forward needs
   Tensor router_, expert_weights_, expert_out_;
-  Tensor expert_ids_;                                // i32
-  Tensor logit_rows_, logit_hidden_, logits_;        // [max_logit_rows, …]
+  Tensor expert_ids_;                          // i32
+  Tensor logit_rows_, logit_hidden_, logits_;  // [max_logit_rows, …]
 };
 
 class Model {
@@ -67,8 +67,8 @@ class Model {
 
   // Runs the rows through the model and writes their K and V.
   void forward(Workspace& workspace, const StepInput& input) const;
-  // Next-token logits of some rows of the last forward(): [rows.size(), vocab] in the workspace's memory, until the next
-  // call. At most max_logit_rows() at once.
+  // Next-token logits of some rows of the last forward(): [rows.size(), vocab] in the workspace's memory, until the
+  // next call. At most max_logit_rows() at once.
   Tensor logits(Workspace& workspace, std::span<const int32_t> rows) const;
 
  private:

@@ -83,10 +83,12 @@ Status configure_windows(const ConfigReader& r, ModelConfig& c, const std::funct
   if (window == 0) return {};
   GODWIT_ASSIGN(auto types, r.texts("layer_types"));
   if (!types.empty() && types.size() != c.layers.size())
-    return errorf(ErrorCode::kBadData, "{}: layer_types lists {} layers of {}", r.label(), types.size(), c.layers.size());
+    return errorf(ErrorCode::kBadData, "{}: layer_types lists {} layers of {}", r.label(), types.size(),
+                  c.layers.size());
   GODWIT_ASSIGN(auto flags, r.numbers("", "attention.sliding_layers"));
   if (!flags.empty() && flags.size() != c.layers.size())
-    return errorf(ErrorCode::kBadData, "{}: sliding_layers lists {} layers of {}", r.label(), flags.size(), c.layers.size());
+    return errorf(ErrorCode::kBadData, "{}: sliding_layers lists {} layers of {}", r.label(), flags.size(),
+                  c.layers.size());
   for (double flag : flags) types.emplace_back(flag != 0 ? "sliding_attention" : "full_attention");
   for (size_t i = 0; i < c.layers.size(); ++i) {
     const bool sliding = types.empty() ? is_sliding(static_cast<int>(i)) : types[i] == "sliding_attention";

@@ -1,5 +1,5 @@
-// Model families: one file each in families/, one row of this table each. A family says which names it answers to, how its
-// settings become a ModelConfig, and where its tensors are called something else than in Llama.
+// Model families: one file each in families/, one row of this table each. A family says which names it answers to, how
+// its settings become a ModelConfig, and where its tensors are called something else than in Llama.
 #pragma once
 
 #include <functional>

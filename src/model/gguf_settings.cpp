@@ -20,12 +20,14 @@ class Settings {
   std::string prefix_;
 };
 
-Status write_rope(Settings& out, const RopeConfig& rope, const ModelConfig& config, std::vector<SettingsTensor>& tensors) {
+Status write_rope(Settings& out, const RopeConfig& rope, const ModelConfig& config,
+                  std::vector<SettingsTensor>& tensors) {
   GODWIT_TRY(out.size("rope.dimension_count", config.rotary_dim));
   GODWIT_TRY(out.number("rope.freq_base", rope.theta));
   if (!rope.divisors.empty()) tensors.push_back({"rope_freqs.weight", rope.divisors});
   switch (rope.scaling) {
-    case Scaling::kNone: return {};
+    case Scaling::kNone:
+      return {};
     case Scaling::kLlama3: {  // GGUF has no name for this one: it stores what each frequency is divided by
       RopeConfig plain = rope;
       plain.scaling = Scaling::kNone;
@@ -40,8 +42,12 @@ Status write_rope(Settings& out, const RopeConfig& rope, const ModelConfig& conf
       tensors.push_back({"rope_factors_short.weight", rope.short_factors});
       GODWIT_TRY(out.number("rope.scaling.attn_factor", make_rope_table(rope, config, 0).magnitude));
       break;
-    case Scaling::kLinear: GODWIT_TRY(out.set("rope.scaling.type", std::string("linear"))); break;
-    case Scaling::kDynamic: GODWIT_TRY(out.set("rope.scaling.type", std::string("dynamic"))); break;
+    case Scaling::kLinear:
+      GODWIT_TRY(out.set("rope.scaling.type", std::string("linear")));
+      break;
+    case Scaling::kDynamic:
+      GODWIT_TRY(out.set("rope.scaling.type", std::string("dynamic")));
+      break;
     case Scaling::kYarn:
       GODWIT_TRY(out.set("rope.scaling.type", std::string("yarn")));
       GODWIT_TRY(out.number("rope.scaling.yarn_beta_fast", rope.beta_fast));
@@ -49,11 +55,10 @@ Status write_rope(Settings& out, const RopeConfig& rope, const ModelConfig& conf
       if (rope.attention_factor > 0 || rope.mscale > 0) {  // GGUF counts from YaRN's own rule
         RopeConfig rule = rope;
         rule.attention_factor = rule.mscale = 0;
-        GODWIT_TRY(out.number("rope.scaling.attn_factor", make_rope_table(rope, config, 0).magnitude /
-                                                              make_rope_table(rule, config, 0).magnitude));
+        GODWIT_TRY(out.number("rope.scaling.attn_factor",
+                              make_rope_table(rope, config, 0).magnitude / make_rope_table(rule, config, 0).magnitude));
       }
-      if (!rope.truncate)
-        return errorf(ErrorCode::kUnsupported, "GGUF cannot say that a YaRN ramp is not truncated");
+      if (!rope.truncate) return errorf(ErrorCode::kUnsupported, "GGUF cannot say that a YaRN ramp is not truncated");
       break;
   }
   GODWIT_TRY(out.number("rope.scaling.factor", rope.factor));
@@ -74,7 +79,8 @@ Status write_windows(Settings& out, const ModelConfig& config) {
 
 }  // namespace
 
-Result<std::vector<SettingsTensor>> write_settings(const ModelConfig& c, const ModelFamily& family, GgufMetadata& metadata) {
+Result<std::vector<SettingsTensor>> write_settings(const ModelConfig& c, const ModelFamily& family,
+                                                   GgufMetadata& metadata) {
   std::vector<SettingsTensor> tensors;
   GODWIT_TRY(metadata.set("general.architecture", std::string(family.gguf_architecture)));
   Settings out(metadata, std::string(family.gguf_architecture) + ".");

@@ -1,5 +1,5 @@
-// Rotary frequencies and their scalings. Frequencies are computed in fp32 in the order that transformers uses, because at
-// position 100,000 the last bit of a frequency is visible in the angle.
+// Rotary frequencies and their scalings. Frequencies are computed in fp32 in the order that transformers uses, because
+// at position 100,000 the last bit of a frequency is visible in the angle.
 //
 // linear: position interpolation (Chen et al. 2023). dynamic: NTK-aware by length. yarn: Peng et al. 2023 (arXiv
 // 2309.00071). llama3: the piecewise rule of Llama 3.1. longrope: Ding et al. 2024 (arXiv 2402.13753).
@@ -23,7 +23,9 @@ std::vector<float> plain_frequencies(double theta, int dim) {
   return inv;
 }
 
-double yarn_mscale(double factor, double mscale) { return factor <= 1 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0; }
+double yarn_mscale(double factor, double mscale) {
+  return factor <= 1 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0;
+}
 
 void scale_yarn(const RopeConfig& rope, int dim, RopeTable& table) {
   auto correction = [&](double rotations) {
@@ -39,7 +41,8 @@ void scale_yarn(const RopeConfig& rope, int dim, RopeTable& table) {
   high = std::min(high, dim - 1.0);
   if (low == high) high += 0.001;
   for (size_t i = 0; i < table.inv_freq.size(); ++i) {
-    float ramp = std::clamp((static_cast<float>(i) - static_cast<float>(low)) / static_cast<float>(high - low), 0.0F, 1.0F);
+    float ramp =
+        std::clamp((static_cast<float>(i) - static_cast<float>(low)) / static_cast<float>(high - low), 0.0F, 1.0F);
     float keep = 1 - ramp;  // share of the unscaled frequency
     float interpolated = table.inv_freq[i] / static_cast<float>(rope.factor);
     table.inv_freq[i] = interpolated * (1 - keep) + table.inv_freq[i] * keep;
@@ -72,8 +75,9 @@ void scale_llama3(const RopeConfig& rope, RopeTable& table) {
 void scale_longrope(const RopeConfig& rope, const ModelConfig& config, int64_t context_tokens, RopeTable& table) {
   const auto& factors = context_tokens > rope.original_context ? rope.long_factors : rope.short_factors;
   for (size_t i = 0; i < table.inv_freq.size(); ++i) table.inv_freq[i] /= factors[i];
-  const double factor = rope.factor > 1 ? rope.factor
-                                        : static_cast<double>(config.context_length) / static_cast<double>(rope.original_context);
+  const double factor = rope.factor > 1
+                            ? rope.factor
+                            : static_cast<double>(config.context_length) / static_cast<double>(rope.original_context);
   if (rope.attention_factor > 0)
     table.magnitude = static_cast<float>(rope.attention_factor);
   else if (factor > 1)
@@ -89,7 +93,8 @@ RopeTable make_rope_table(const RopeConfig& rope, const ModelConfig& config, int
   if (!rope.divisors.empty())
     for (size_t i = 0; i < table.inv_freq.size(); ++i) table.inv_freq[i] /= rope.divisors[i];
   switch (rope.scaling) {
-    case Scaling::kNone: break;
+    case Scaling::kNone:
+      break;
     case Scaling::kLinear:
       for (float& inv : table.inv_freq) inv /= static_cast<float>(rope.factor);
       break;
@@ -99,9 +104,15 @@ RopeTable make_rope_table(const RopeConfig& rope, const ModelConfig& config, int
       table.inv_freq = plain_frequencies(rope.theta * std::pow(stretch, dim / (dim - 2.0)), dim);
       break;
     }
-    case Scaling::kYarn: scale_yarn(rope, dim, table); break;
-    case Scaling::kLlama3: scale_llama3(rope, table); break;
-    case Scaling::kLongRope: scale_longrope(rope, config, context_tokens, table); break;
+    case Scaling::kYarn:
+      scale_yarn(rope, dim, table);
+      break;
+    case Scaling::kLlama3:
+      scale_llama3(rope, table);
+      break;
+    case Scaling::kLongRope:
+      scale_longrope(rope, config, context_tokens, table);
+      break;
   }
   return table;
 }

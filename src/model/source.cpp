@@ -9,8 +9,7 @@ Result<ModelSource> ModelSource::open(const std::filesystem::path& path) {
   if (std::filesystem::is_directory(path, error)) {
     GODWIT_ASSIGN(HfFolder folder, HfFolder::open(path));
     source.folder_ = std::make_shared<const HfFolder>(std::move(folder));
-    GODWIT_ASSIGN(ConfigReader reader,
-                  ConfigReader::from_hf(source.folder_->config()));
+    GODWIT_ASSIGN(ConfigReader reader, ConfigReader::from_hf(source.folder_->config()));
     for (const char* prefix : {"", "language_model.", "model.language_model."}) {
       source.hf_prefix_ = prefix;
       GODWIT_ASSIGN(const TensorEntry* embedding, source.find("model.embed_tokens.weight"));
@@ -83,8 +82,8 @@ bool ModelSource::has(const std::string& gguf_name) const {
 Result<std::vector<const TensorEntry*>> ModelSource::tensor(const std::string& gguf_name) const {
   GODWIT_ASSIGN(auto found, pieces(gguf_name));
   if (found.empty())
-    return errorf(ErrorCode::kNotFound, "{}: the tensor '{}' is missing; the file is incomplete or of another kind", label_,
-                  gguf_ ? gguf_name : hf_prefix_ + hf_tensor_name(*family_, gguf_name));
+    return errorf(ErrorCode::kNotFound, "{}: the tensor '{}' is missing; the file is incomplete or of another kind",
+                  label_, gguf_ ? gguf_name : hf_prefix_ + hf_tensor_name(*family_, gguf_name));
   return found;
 }
 

@@ -1,5 +1,6 @@
 // A model as it lies on disk or in the binary: a GGUF file or a Hugging Face folder behind one face. Settings come as a
-// ModelConfig, tensors by their GGUF names, whatever the file calls them. Immutable; cheap to copy (shares the mapping).
+// ModelConfig, tensors by their GGUF names, whatever the file calls them. Immutable; cheap to copy (shares the
+// mapping).
 #pragma once
 
 #include <filesystem>
@@ -26,7 +27,7 @@ class ModelSource {
   const std::string& label() const { return label_; }
   const ModelFamily& family() const { return *family_; }
   const ModelConfig& config() const { return config_; }
-  const Gguf* gguf() const { return gguf_.get(); }    // null for a folder
+  const Gguf* gguf() const { return gguf_.get(); }          // null for a folder
   const HfFolder* folder() const { return folder_.get(); }  // null for a GGUF file
 
   bool has(const std::string& gguf_name) const;  // also where it is there but of a type that cannot be read

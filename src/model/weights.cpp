@@ -31,11 +31,11 @@ class Loader {
     }
     const DType dtype = pieces[0]->dtype;
     if (experts == 0) {
-      GODWIT_ASSIGN(std::byte* data, import(*pieces[0]));
+      GODWIT_ASSIGN(std::byte * data, import(*pieces[0]));
       return Tensor(data, dtype, {rows, columns});
     }
     if (stacked) {
-      GODWIT_ASSIGN(std::byte* data, import(*pieces[0]));
+      GODWIT_ASSIGN(std::byte * data, import(*pieces[0]));
       return Tensor(data, dtype, {experts, rows, columns});
     }
     const size_t bytes = pieces[0]->bytes.size();

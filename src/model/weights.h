@@ -17,8 +17,8 @@ struct Linear {
 struct LayerWeights {
   Tensor attn_norm, post_attn_norm, ffn_norm, post_ffn_norm;  // [dim] f32; post norms may be empty
   Linear q, k, v, o;
-  Tensor q_norm, k_norm;  // [head_dim] f32 or empty
-  Linear gate, up, down;  // dense feed-forward
+  Tensor q_norm, k_norm;                 // [head_dim] f32 or empty
+  Linear gate, up, down;                 // dense feed-forward
   Tensor router;                         // [experts, dim]
   Tensor gate_exps, up_exps, down_exps;  // [experts, out, in]
 };

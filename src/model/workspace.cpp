@@ -24,7 +24,6 @@ class Carver {
 
 }  // namespace
 
-
 size_t Workspace::bytes(const ModelConfig& config, int max_rows, int max_logit_rows) {
   Workspace dry;
   return dry.carve(nullptr, config, max_rows, max_logit_rows);

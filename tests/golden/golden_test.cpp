@@ -1,13 +1,13 @@
-// Tiny models of every family against transformers (tests/data/models/README.md): logits, greedy tokens, and that neither
-// depends on how the prompt is cut into chunks. Every model also runs on the guarded back-end, whose memory only its own
-// operations can touch, and, converted by our own writer, once more from GGUF.
-#include <gtest/gtest.h>
-
+// Tiny models of every family against transformers (tests/data/models/README.md): logits, greedy tokens, and that
+// neither depends on how the prompt is cut into chunks. Every model also runs on the guarded back-end, whose memory
+// only its own operations can touch, and, converted by our own writer, once more from GGUF.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+
+#include <gtest/gtest.h>
 
 #include "engine/convert.h"
 #include "engine/vocabulary.h"
@@ -65,10 +65,12 @@ std::vector<Case> read_cases(const fs::path& folder) {
 class Runner {
  public:
   Runner(Backend& backend, const ModelSource& source, int64_t context)
-      : backend_(backend), model_(value_of(Model::load(backend, source, context))),
+      : backend_(backend),
+        model_(value_of(Model::load(backend, source, context))),
         workspace_(value_of(Workspace::create(backend, model_->config(), 256, 8))),
         pool_(value_of(KvPool::create(backend, value_of(make_kv_format("f32", model_->config().head_dim)), 2 << 20))),
-        sequence_(*pool_, model_->kv_shape()), planner_(value_of(make_prefill_planner("dense"))) {}
+        sequence_(*pool_, model_->kv_shape()),
+        planner_(value_of(make_prefill_planner("dense"))) {}
 
   // Runs the tokens in chunks; returns the logits [positions, vocab] at the given positions.
   std::vector<float> run(std::span<const int32_t> tokens, size_t chunk, std::span<const int32_t> positions) {
@@ -116,7 +118,8 @@ double error(std::span<const float> got, std::span<const float> want) {
 void check_case(Backend& backend, const ModelSource& source, const Case& c, bool all_chunks) {
   SCOPED_TRACE(source.label() + " " + c.name);
   std::vector<float> first;
-  const std::vector<size_t> chunks = all_chunks ? std::vector<size_t>{c.prompt.size(), 1, 7, 64} : std::vector<size_t>{64};
+  const std::vector<size_t> chunks =
+      all_chunks ? std::vector<size_t>{c.prompt.size(), 1, 7, 64} : std::vector<size_t>{64};
   for (size_t chunk : chunks) {
     Runner runner(backend, source, c.context);
     std::vector<float> logits = runner.run(c.prompt, chunk, c.positions);

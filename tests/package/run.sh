@@ -9,10 +9,10 @@ cmake --install "$build_dir" --prefix "$work/prefix" > "$work/install.log"
 cmake -S "$source_dir/examples/ask" -B "$work/ask" -G Ninja -DCMAKE_PREFIX_PATH="$work/prefix" \
   -DCMAKE_CXX_COMPILER="$compiler" -DCMAKE_BUILD_TYPE=Release > "$work/configure.log"
 cmake --build "$work/ask"
-printf 'It was a quiet evening. The special magic number for amber-falcon is 4817263. Nobody spoke of it again.' > "$work/text"
-# The built-in model wants company around a fact: pad with plain sentences.
-for i in $(seq 1 200); do printf ' The road went on through fields and past farms, and nobody met them on the way.' >> "$work/text"; done
-answer=$("$work/ask/ask" "$work/text" "What is the special magic number for amber-falcon?")
+# Sixteen thousand characters of the demo's book around its planted fact.
+xz -dc "$source_dir/assets/demo/book.txt.xz" > "$work/book"
+head -c 64000 "$work/book" | tail -c 16000 > "$work/text"
+answer=$("$work/ask/ask" "$work/text" "What does Hazel Thorne keep, and where?")
 echo "answer: $answer"
-[[ $answer == *4817263* ]]
+[[ $answer == *"silver watch in the lighthouse"* ]]
 "$work/prefix/bin/godwit" --version

@@ -1,9 +1,9 @@
 // The CPU back-end: host memory, and the kernels of one SIMD target. Operations finish before they return.
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstring>
 #include <fstream>
+
+#include <unistd.h>
 
 #include "backend/cpu/kernels.h"
 

@@ -1,10 +1,10 @@
 #include "backend/cpu/kernels.h"
 
-#include <hwy/highway.h>
-#include <hwy/targets.h>
-
 #include <cstdlib>
 #include <mutex>
+
+#include <hwy/highway.h>
+#include <hwy/targets.h>
 
 namespace godwit {
 namespace cpu {

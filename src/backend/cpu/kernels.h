@@ -1,6 +1,6 @@
-// The CPU's kernels as a table of functions: one table per SIMD target and one of scalar references. Each operation has a
-// file of its own that fills its entries for every target (Highway's foreach_target) and a `*_ref.cpp` twin, the scalar
-// reference that the tests compare with. A back-end picks one table when it is made; there is no global switch.
+// The CPU's kernels as a table of functions: one table per SIMD target and one of scalar references. Each operation has
+// a file of its own that fills its entries for every target (Highway's foreach_target) and a `*_ref.cpp` twin, the
+// scalar reference that the tests compare with. A back-end picks one table when it is made; there is no global switch.
 #pragma once
 
 #include <memory>
@@ -19,7 +19,8 @@ class Context {
 
   ThreadPool pool;
 
-  // At least `bytes` of 64-byte aligned scratch for one thread of the pool. Contents survive until that thread asks again.
+  // At least `bytes` of 64-byte aligned scratch for one thread of the pool. Contents survive until that thread asks
+  // again.
   std::byte* scratch(int thread, size_t bytes) { return grow(thread_blocks_[static_cast<size_t>(thread)], bytes); }
   // Likewise for the operation as a whole; to be asked for outside parallel loops.
   std::byte* shared_scratch(size_t bytes) { return grow(shared_block_, bytes); }

@@ -1,5 +1,5 @@
-// Gemma 3 (the text model): Gemma 2's block with normalised heads instead of soft caps; five sliding layers with a RoPE of
-// their own to each full one.
+// Gemma 3 (the text model): Gemma 2's block with normalised heads instead of soft caps; five sliding layers with a RoPE
+// of their own to each full one.
 #include <cmath>
 
 #include "model/family.h"

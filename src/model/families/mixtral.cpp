@@ -22,6 +22,7 @@ Status configure(const ConfigReader& reader, ModelConfig& config) {
 }  // namespace
 
 extern const ModelFamily model_family_mixtral;
-const ModelFamily model_family_mixtral = {"mixtral", "Mixtral (mixture of experts)", kArchitectures, "llama", false, configure, kNames};
+const ModelFamily model_family_mixtral = {
+    "mixtral", "Mixtral (mixture of experts)", kArchitectures, "llama", false, configure, kNames};
 
 }  // namespace godwit
