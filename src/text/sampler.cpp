@@ -1,7 +1,9 @@
 #include "text/sampler.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <iterator>
 #include <limits>
 
 #include "base/check.h"
@@ -16,16 +18,50 @@ constexpr int kMaxLogprobs = 1024;
 constexpr size_t kHeapLimit = 512;  // up to this k a heap over one pass beats partitioning the whole vocabulary
 
 // exp(x) for x <= 0 from IEEE additions and multiplications alone. The C library's differs between platforms in the
-// last bit, which would one day turn the same seed into another token.
-double portable_exp(double x) {
-  if (x < -700.0) return 0.0;
+// last bit, which would one day turn the same seed into another token. Without branches, so that loops vectorize; what
+// is below -700 comes out as some 1e-304, nothing next to the best token's 1.
+inline double portable_exp(double x) {
   constexpr double kLog2e = 1.4426950408889634074, kLn2High = 6.93147180369123816490e-01,
                    kLn2Low = 1.90821492927058770002e-10;
-  double k = std::floor(x * kLog2e + 0.5);
+  constexpr double kShifter = 0x1.8p52;  // adding it rounds to an integer, which then sits in the low bits
+  x = x > -700.0 ? x : -700.0;
+  double shifted = x * kLog2e + kShifter;
+  double k = shifted - kShifter;
   double r = (x - k * kLn2High) - k * kLn2Low;  // |r| <= ln(2)/2
-  double sum = 1.0;
-  for (int i = 14; i > 0; i--) sum = 1.0 + sum * r / i;
-  return std::ldexp(sum, static_cast<int>(k));
+  // Taylor series; 1/13! * r^13 is below the last bit.
+  constexpr double kInverseFactorials[] = {
+      1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880, 1.0 / 40320, 1.0 / 5040, 1.0 / 720,
+      1.0 / 120,       1.0 / 24,       1.0 / 6,       1.0 / 2,      1.0,         1.0};
+  double sum = 1.0 / 6227020800;
+  for (double coefficient : kInverseFactorials) sum = sum * r + coefficient;
+  return sum * std::bit_cast<double>((std::bit_cast<uint64_t>(shifted) + 1023) << 52);  // times 2^k
+}
+
+// In lanes of their own, which the compiler can vectorize; the order of comparisons does not matter to a maximum.
+float max_of(std::span<const float> values) {
+  constexpr size_t kLanes = 16;
+  float lanes[kLanes];
+  std::fill(std::begin(lanes), std::end(lanes), -kInfinity);
+  size_t i = 0;
+  for (; i + kLanes <= values.size(); i += kLanes) {
+    for (size_t lane = 0; lane < kLanes; lane++) {
+      lanes[lane] = lanes[lane] < values[i + lane] ? values[i + lane] : lanes[lane];
+    }
+  }
+  for (; i < values.size(); i++) lanes[0] = std::max(lanes[0], values[i]);
+  return *std::max_element(std::begin(lanes), std::end(lanes));
+}
+
+double sum_of_exp(std::span<const float> values, double offset) {
+  constexpr size_t kLanes = 8;
+  double lanes[kLanes] = {}, total = 0;
+  size_t i = 0;
+  for (; i + kLanes <= values.size(); i += kLanes) {
+    for (size_t lane = 0; lane < kLanes; lane++) lanes[lane] += portable_exp(values[i + lane] - offset);
+  }
+  for (; i < values.size(); i++) total += portable_exp(values[i] - offset);
+  for (double lane : lanes) total += lane;
+  return total;
 }
 
 Status check_range(std::string_view name, float value, float low, float high) {
@@ -107,9 +143,9 @@ Sampler::Sampler(SamplingOptions options, int vocab_size)
 
 Result<SampledToken> Sampler::sample(std::span<const float> logits, std::span<const TokenId> history) {
   GODWIT_CHECK(logits.size() == adjusted_.size(), "{} logits for a vocabulary of {}", logits.size(), vocab_size_);
-  bool sound = true;
-  for (float logit : logits) sound &= logit < kInfinity;  // false for NaN too
-  if (!sound) {
+  int unsound = 0;
+  for (float logit : logits) unsound |= !(logit < kInfinity);  // true for NaN too
+  if (unsound != 0) {
     return errorf(ErrorCode::kBadData, "the model gave logits that are not finite; its weights may be damaged");
   }
   std::copy(logits.begin(), logits.end(), adjusted_.begin());
@@ -192,13 +228,15 @@ void Sampler::keep_top_p_and_min_p() {
 }
 
 Result<TokenId> Sampler::draw() {
-  auto best = std::max_element(adjusted_.begin(), adjusted_.end());
-  if (*best == -kInfinity) return errorf(ErrorCode::kInvalidArgument, "no token is left to choose: all are banned");
-  if (options_.temperature == 0.0f) return static_cast<TokenId>(best - adjusted_.begin());
+  float best = max_of(adjusted_);
+  if (best == -kInfinity) return errorf(ErrorCode::kInvalidArgument, "no token is left to choose: all are banned");
+  if (options_.temperature == 0.0f) {
+    return static_cast<TokenId>(std::find(adjusted_.begin(), adjusted_.end(), best) - adjusted_.begin());
+  }
   keep_top_k();
   // Relative to the best token and in double, so that small temperatures cannot overflow.
   for (Candidate& c : candidates_) {
-    c.weight = portable_exp((static_cast<double>(c.logit) - *best) / options_.temperature);
+    c.weight = portable_exp((static_cast<double>(c.logit) - best) / options_.temperature);
   }
   if (options_.top_p < 1.0f || options_.min_p > 0.0f) keep_top_p_and_min_p();
   double total = 0;
@@ -215,10 +253,8 @@ Result<TokenId> Sampler::draw() {
 }
 
 void Sampler::report(std::span<const float> logits, SampledToken& token) {
-  float best = *std::max_element(logits.begin(), logits.end());
-  double total = 0;
-  for (float logit : logits) total += std::exp(static_cast<double>(logit) - best);
-  double offset = best + std::log(total);
+  float best = max_of(logits);
+  double offset = best + std::log(sum_of_exp(logits, best));
   auto logprob = [&](TokenId id) { return static_cast<float>(logits[static_cast<size_t>(id)] - offset); };
   token.logprob = logprob(token.id);
   auto count = std::min(logits.size(), static_cast<size_t>(options_.logprobs));

@@ -82,14 +82,16 @@ Value float_op(Op op, double a, double b) {
     case Op::kFloorDiv:
     case Op::kMod: {
       if (b == 0) zero_division();
-      double rest = std::fmod(a, b);
-      if (rest != 0 && (rest < 0) != (b < 0)) {
-        rest += b;
-      } else if (rest == 0) {
+      double rest = std::fmod(a, b), quotient = (a - rest) / b;
+      if (rest == 0) {
         rest = std::copysign(0.0, b);
+      } else if ((rest < 0) != (b < 0)) {
+        rest += b;
+        quotient -= 1;
       }
       if (op == Op::kMod) return Value::of(rest);
-      double quotient = (a - rest) / b, floored = std::floor(quotient);
+      if (quotient == 0) return Value::of(std::copysign(0.0, a / b));
+      double floored = std::floor(quotient);
       return Value::of(quotient - floored > 0.5 ? floored + 1 : floored);
     }
     default:
