@@ -1,6 +1,6 @@
 """What the end-to-end tests share: the program, a book with a planted fact, and the tiny models.
 
-    python -m pytest -q tests/e2e --godwit build/release/apps/godwit/godwit
+python -m pytest -q tests/e2e --godwit build/release/apps/godwit/godwit
 """
 
 import json
@@ -23,12 +23,19 @@ class Godwit:
 
     def __init__(self, path, home):
         self.path = str(path)
-        self.env = {"PATH": os.environ["PATH"], "HOME": str(home), "XDG_STATE_HOME": str(home / "state"), "LANG": "C.UTF-8",
-                    "TERM": "xterm"}
+        self.env = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(home),
+            "XDG_STATE_HOME": str(home / "state"),
+            "LANG": "C.UTF-8",
+            "TERM": "xterm",
+        }
 
     def process(self, *args, stdin=b"", **more):
         """One finished run; stdin is bytes, and the output is bytes."""
-        return subprocess.run([self.path, *args], input=stdin, capture_output=True, env=self.env, timeout=TIMEOUT_S, **more)
+        return subprocess.run(
+            [self.path, *args], input=stdin, capture_output=True, env=self.env, timeout=TIMEOUT_S, **more
+        )
 
     def __call__(self, *args, stdin=b""):
         """stdout of a run that must succeed and say nothing on stderr."""
@@ -55,8 +62,14 @@ class Godwit:
 
     def start(self, *args, **more):
         """A run in the background, with pipes."""
-        return subprocess.Popen([self.path, *args], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                env=self.env, **more)
+        return subprocess.Popen(
+            [self.path, *args],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=self.env,
+            **more,
+        )
 
     def terminal(self, *args, command=None):
         """A run on a terminal of its own; command is a shell line in which "$0" is the program."""
@@ -64,8 +77,15 @@ class Godwit:
         return pexpect.spawn(argv[0], argv[1:], env=self.env, encoding="utf-8", timeout=60, dimensions=(40, 200))
 
 
+def words(value):
+    """The name of a parametrised case that is a list of arguments."""
+    return " ".join(value) if isinstance(value, list) else None
+
+
 def pytest_addoption(parser):
-    parser.addoption("--godwit", default=str(REPOSITORY / "build/release/apps/godwit/godwit"), help="the program to test")
+    parser.addoption(
+        "--godwit", default=str(REPOSITORY / "build/release/apps/godwit/godwit"), help="the program to test"
+    )
 
 
 @pytest.fixture

@@ -22,9 +22,11 @@ class Chat:
     def answer(self):
         """The report of the answer to what was typed."""
         self.child.expect_exact(PROMPT)
-        lines = [line for line in self.child.before.split("\r\n") if line.startswith("{")]
-        assert len(lines) == 1, self.child.before
-        return json.loads(lines[0])
+        reports = re.findall(
+            r'^(?:.*\x1b\[K)?(\{".*\})\r?$', self.child.before, re.MULTILINE
+        )  # a bar may have stood there
+        assert len(reports) == 1, self.child.before
+        return json.loads(reports[0])
 
     def ask(self, text):
         self.type(text)
@@ -116,6 +118,23 @@ def test_the_conversation_goes_on_and_reset_forgets_it(godwit, chat):
     talk.command("/reset")
     assert talk.tokens_in_use() == 0
     assert same(talk.ask("Hello"), first)
+
+
+def test_the_second_answer_sees_the_whole_conversation(godwit, chat, needle, tmp_path):
+    talk = chat("-n", "40", "--json", "--kv-codec", "f32")
+    talk.command(f"/file {needle.path}")
+    first, second = talk.ask(needle.question), talk.ask("Say it again.")
+    assert first["finish_reason"] == "stop"
+    whole = tmp_path / "whole.jinja"  # the same conversation as one prompt
+    whole.write_text(
+        "{{ bos_token }}<|im_start|>user\n{{ messages[0].content }}<|im_end|>\n<|im_start|>assistant\n"
+        + first["text"]
+        + "<|im_end|>\n<|im_start|>user\nSay it again.<|im_end|>\n<|im_start|>assistant{{ '\\n' }}"
+    )
+    ask = ("run", "--chat", "--chat-template", str(whole), "-f", str(needle.path), "-p", needle.question)
+    wanted = godwit.json(*ask, "-n", "40", "--kv-codec", "f32")
+    assert second["tokens"] == wanted["tokens"]
+    assert wanted["prompt_tokens"] > 1000 and second["prompt_tokens"] < 40  # what was computed is not computed again
 
 
 def test_system_message_survives_reset(godwit, chat):
@@ -217,6 +236,16 @@ def test_history_is_kept_between_talks(godwit, chat, tmp_path):
     talk.ask("More words")
     assert talk.leave() == 0
     assert history.read_text().index("Remember") < history.read_text().index("More")
+
+
+def test_an_empty_state_home_is_none(godwit, chat, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    godwit.env["XDG_STATE_HOME"] = ""
+    talk = chat()
+    talk.command("/info")
+    assert talk.leave() == 0
+    assert (tmp_path / "home/.local/state/godwit/history").is_file()
+    assert not (tmp_path / "godwit").exists()
 
 
 def test_from_a_pipe(godwit):

@@ -6,8 +6,23 @@ import pytest
 
 from conftest import BUILTIN, MODELS
 
-FACTS = {"file", "format", "family", "parameters", "weight_bytes", "context_length", "layers", "embedding_size", "heads",
-         "kv_heads", "head_size", "feed_forward_size", "vocabulary", "kv_bytes_per_token_f16", "tensor_types"}
+FACTS = {
+    "file",
+    "format",
+    "family",
+    "parameters",
+    "weight_bytes",
+    "context_length",
+    "layers",
+    "embedding_size",
+    "heads",
+    "kv_heads",
+    "head_size",
+    "feed_forward_size",
+    "vocabulary",
+    "kv_bytes_per_token_f16",
+    "tensor_types",
+}
 
 
 def test_the_built_in_model_is_the_one_in_the_repository(godwit):
@@ -23,9 +38,14 @@ def test_a_folders_facts_are_its_config(godwit, name):
     config = json.loads((MODELS / name / "config.json").read_text())
     report = godwit.json("inspect", str(MODELS / name))
     assert FACTS <= set(report) and report["format"] == "safetensors" and report["family"] == name
-    for ours, theirs in (("layers", "num_hidden_layers"), ("embedding_size", "hidden_size"), ("vocabulary", "vocab_size"),
-                         ("heads", "num_attention_heads"), ("kv_heads", "num_key_value_heads"),
-                         ("context_length", "max_position_embeddings")):
+    for ours, theirs in (
+        ("layers", "num_hidden_layers"),
+        ("embedding_size", "hidden_size"),
+        ("vocabulary", "vocab_size"),
+        ("heads", "num_attention_heads"),
+        ("kv_heads", "num_key_value_heads"),
+        ("context_length", "max_position_embeddings"),
+    ):
         assert report[ours] == config[theirs], ours
     gguf = godwit.json("inspect", "-m", str(MODELS / f"{name}.gguf"))
     for fact in FACTS - {"file", "format", "family", "weight_bytes", "tensor_types", "parameters"}:

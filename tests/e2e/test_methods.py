@@ -25,7 +25,9 @@ def test_everything_listed_can_be_used(godwit):
     report = godwit.json("methods")
     for option, table in (("--kv-codec", "kv_codecs"), ("--prefill", "prefill"), ("--decode", "decode")):
         for row in report[table]:
-            answer = godwit.json("run", "-m", str(MODELS / "llama.gguf"), "-p", "The cat", "-n", "2", option, row["name"])
+            answer = godwit.json(
+                "run", "-m", str(MODELS / "llama.gguf"), "-p", "The cat", "-n", "2", option, row["name"]
+            )
             assert answer["completion_tokens"] == 2
             assert option != "--kv-codec" or answer["kv_codec"] == row["name"]
 

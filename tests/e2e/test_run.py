@@ -4,14 +4,29 @@ import json
 import re
 import signal
 import time
+from pathlib import Path
 
 import pytest
 
-from conftest import MODELS
+from conftest import MODELS, words
 
 PROMPT = "It was a dark night, and the old man said"
-FIELDS = {"text", "tokens", "finish_reason", "prompt_tokens", "completion_tokens", "prefill_seconds", "decode_seconds",
-          "prefill_tokens_per_second", "decode_tokens_per_second", "kv_bytes", "kv_codec", "context_tokens", "model", "backend"}
+FIELDS = {
+    "text",
+    "tokens",
+    "finish_reason",
+    "prompt_tokens",
+    "completion_tokens",
+    "prefill_seconds",
+    "decode_seconds",
+    "prefill_tokens_per_second",
+    "decode_tokens_per_second",
+    "kv_bytes",
+    "kv_codec",
+    "context_tokens",
+    "model",
+    "backend",
+}
 
 
 def greedy(godwit, *args, prompt=PROMPT):
@@ -111,7 +126,9 @@ def test_the_needle_is_found_with_either_codec(godwit, long_needle):
     assert f32["kv_codec"] == "f32" and f32["kv_bytes"] == 2 * f16["kv_bytes"]
 
 
-@pytest.mark.parametrize("options", [["--threads", "1"], ["--threads", "2"], ["--prefill-chunk", "7"], ["--prefill-chunk", "64"]])
+@pytest.mark.parametrize(
+    "options", [["--threads", "1"], ["--threads", "2"], ["--prefill-chunk", "7"], ["--prefill-chunk", "64"]], ids=words
+)
 def test_greedy_output_does_not_depend_on_how_it_is_computed(godwit, page, options):
     ask = ("run", "-f", str(page), "-n", "24")
     assert godwit.json(*ask, *options)["tokens"] == godwit.json(*ask)["tokens"]
@@ -145,7 +162,7 @@ def test_a_stop_string_cuts_the_answer(godwit):
     stop = whole[20:23]
     report = godwit.json("run", "-p", PROMPT, "-n", "40", "--stop", "no such words", "--stop", stop)
     assert report["finish_reason"] == "stop"
-    assert report["text"] == whole[:whole.index(stop)]
+    assert report["text"] == whole[: whole.index(stop)]
     assert report["completion_tokens"] < 40
     assert godwit("run", "-p", PROMPT, "-n", "40", "--stop", stop) == report["text"] + "\n"
 
@@ -193,7 +210,10 @@ def test_bytes_that_are_no_text_reach_the_model_and_json_stays_valid(godwit, tmp
 def test_half_a_character_is_never_written(godwit):
     ids = godwit.json("tokenize", "--no-bos", "-f", "-", stdin=b"\xff")["tokens"]
     assert len(ids) == 1
-    assert godwit("run", "-p", PROMPT, "-n", "2", "--logit-bias", f"{ids[0]}=100") == "\N{REPLACEMENT CHARACTER}" * 2 + "\n"
+    assert (
+        godwit("run", "-p", PROMPT, "-n", "2", "--logit-bias", f"{ids[0]}=100")
+        == "\N{REPLACEMENT CHARACTER}" * 2 + "\n"
+    )
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in MODELS.glob("*.gguf")))
@@ -205,10 +225,21 @@ def test_a_folder_and_its_gguf_answer_alike(godwit, name):
     assert folder["tokens"] == gguf["tokens"] and len(folder["tokens"]) == 16
 
 
+def interrupt(running):
+    """Sends SIGINT half a second after the program has begun to catch it, which is when it begins to compute."""
+    deadline = time.monotonic() + 60
+    caught = 0
+    while not caught & 1 << (signal.SIGINT - 1):
+        assert running.poll() is None and time.monotonic() < deadline
+        time.sleep(0.02)
+        caught = int(re.search(r"SigCgt:\s*(\w+)", Path(f"/proc/{running.pid}/status").read_text()).group(1), 16)
+    time.sleep(0.5)
+    running.send_signal(signal.SIGINT)
+
+
 def test_ctrl_c_ends_the_answer_and_reports_it(godwit):
     running = godwit.start("run", "-p", PROMPT, "--json", "--ignore-eos")
-    time.sleep(1)
-    running.send_signal(signal.SIGINT)
+    interrupt(running)
     out, err = running.communicate(timeout=20)
     report = json.loads(out)
     assert report["finish_reason"] == "cancelled" and report["completion_tokens"] == len(report["tokens"]) > 0
@@ -219,8 +250,7 @@ def test_ctrl_c_while_reading_stops_between_chunks(godwit, book, tmp_path):
     file = tmp_path / "book.txt"
     file.write_text(book, encoding="utf-8")
     running = godwit.start("run", "-f", str(file), "-n", "1")
-    time.sleep(1)
-    running.send_signal(signal.SIGINT)
+    interrupt(running)
     out, err = running.communicate(timeout=20)
     assert running.returncode == 1 and out == b""
     count = len(godwit.tokens(book))
@@ -229,7 +259,7 @@ def test_ctrl_c_while_reading_stops_between_chunks(godwit, book, tmp_path):
 
 def test_progress_bar_on_a_terminal_only(godwit, page, tmp_path):
     slow = ("run", "-f", str(page), "-n", "1", "--simd", "scalar", "-t", "1", "--prefill-chunk", "32")
-    page.write_text(page.read_text()[:400])
+    page.write_text(page.read_text()[:250])
     wanted = godwit(*slow)  # piped: no bar, or this fails
     out = tmp_path / "out"
     child = godwit.terminal(*slow, command=f'"$0" "$@" > "{out}"')

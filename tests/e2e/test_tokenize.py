@@ -15,7 +15,9 @@ def test_round_trip(godwit, text):
 
 def test_stdin_is_the_default_and_sources_agree(godwit, page):
     from_file = godwit.json("tokenize", "-f", str(page))
-    assert from_file == godwit.json("tokenize", stdin=page.read_bytes()) == godwit.json("tokenize", "-p", page.read_text())
+    assert (
+        from_file == godwit.json("tokenize", stdin=page.read_bytes()) == godwit.json("tokenize", "-p", page.read_text())
+    )
     assert from_file["count"] == len(from_file["tokens"]) > 300
 
 
