@@ -178,7 +178,7 @@ def test_a_template_that_does_not_parse_is_named(godwit, tmp_path):
     template.write_text("{% frobnicate %}")
     assert "frobnicate" in godwit.refuses(1, "run", "-p", "Hello", "--chat", "--chat-template", str(template))
     template.write_text("{{ raise_exception('no such role') }}")
-    assert "no such role" in godwit.refuses(1, "run", "-p", "Hello", "--chat", "--chat-template", str(template))
+    assert "no such role" in godwit.refuses(2, "run", "-p", "Hello", "--chat", "--chat-template", str(template))
 
 
 def test_a_reader_that_goes_away_ends_the_program(godwit):
