@@ -1,0 +1,219 @@
+"""Exit codes and messages: 0 done, 1 failed, 2 wrong usage; one line on stderr that says why, nothing on stdout."""
+
+import os
+import shutil
+import subprocess
+
+import pytest
+
+from conftest import MODELS, TIMEOUT_S, words
+
+LLAMA = str(MODELS / "llama.gguf")
+
+
+def test_help_and_version(godwit):
+    assert "run" in godwit("--help") and "--max-tokens" in godwit("run", "--help")
+    assert godwit("--version").startswith("godwit ")
+
+
+@pytest.mark.parametrize(
+    "arguments, word",
+    [
+        ([], "subcommand"),
+        (["bogus"], "bogus"),
+        (["run", "-p", "Hello", "--bogus"], "--bogus"),
+        (["run", "-p", "Hello", "-n", "many"], "many"),
+        (["quantize", LLAMA], "type"),
+        (["eval", "bogus"], "bogus"),
+        (["eval", "perplexity"], "--file"),
+    ],
+    ids=words,
+)
+def test_wrong_usage_names_the_argument(godwit, arguments, word):
+    done = godwit.process(*arguments)
+    assert done.returncode == 2 and done.stdout == b""
+    assert word in done.stderr.decode() and done.stderr.count(b"\n") <= 2
+
+
+@pytest.mark.parametrize(
+    "options, word",
+    [
+        (["--kv-codec", "q7"], "bf16, f16, f32"),
+        (["--prefill", "bogus"], "dense"),
+        (["--decode", "bogus"], "dense"),
+        (["--simd", "MMX"], "scalar"),
+        (["--threads", "-3"], "1 to 1024"),
+        (["--threads", "100000"], "1 to 1024"),
+        (["--prefill-chunk", "0"], "prefill chunk of 0"),
+        (["--ctx", "-5"], "-5"),
+        (["--ctx", "200000"], "131072"),
+        (["--kv-memory", "1zb"], "1zb"),
+        (["--kv-memory", "-1GiB"], "-1GiB"),
+        (["--temperature", "-1"], "temperature"),
+        (["--temperature", "nan"], "temperature"),
+        (["--top-p", "2"], "top_p"),
+        (["--top-k", "-2"], "top_k"),
+        (["--min-p", "3"], "min_p"),
+        (["--repetition-penalty", "0"], "repetition_penalty"),
+        (["--logit-bias", "14"], "ID=VALUE"),
+        (["--logit-bias", "999999=1"], "999999"),
+        (["--stop", ""], "stop"),
+        (["--system", "Be brief."], "--chat"),
+    ],
+    ids=words,
+)
+def test_senseless_options_are_refused(godwit, options, word):
+    assert word in godwit.refuses(2, "run", "-p", "Hello", "-n", "2", *options)
+
+
+def test_a_negative_length_is_refused(godwit):
+    assert "-5" in godwit.refuses(2, "run", "-p", "Hello", "--ctx", "64", "-n", "-5")
+
+
+@pytest.mark.parametrize("arguments", [[], ["-p", ""], ["-f", "-"], ["-f", "/dev/null"]], ids=words)
+@pytest.mark.parametrize("more", [[], ["--chat"], ["--json"]], ids=words)
+def test_an_empty_prompt_is_refused(godwit, arguments, more):
+    assert "prompt" in godwit.refuses(2, "run", "-n", "2", *arguments, *more)
+
+
+@pytest.mark.parametrize("option", ["-f", "-m", "--chat-template"])
+def test_an_empty_path_is_refused(godwit, option):
+    ask = ("run", "-p", "Hello", "-n", "2", "--chat")
+    assert godwit.json(*ask)["completion_tokens"] == 2
+    godwit.refuses(2, *ask, option, "")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["run", "-f", "{}"],
+        ["run", "-p", "Hello", "-m", "{}"],
+        ["run", "-p", "Hello", "--chat-template", "{}"],
+        ["tokenize", "-f", "{}"],
+        ["tokenize", "-p", "Hello", "-m", "{}"],
+        ["inspect", "{}"],
+        ["chat", "-m", "{}"],
+        ["eval", "perplexity", "-f", "{}"],
+        ["eval", "recall", "-f", "{}"],
+    ],
+    ids=words,
+)
+@pytest.mark.parametrize("json", [[], ["--json"]], ids=words)
+def test_a_missing_file_is_named(godwit, tmp_path, arguments, json):
+    missing = str(tmp_path / "missing.bin")
+    assert missing in godwit.refuses(1, *[argument.format(missing) for argument in arguments], *json)
+
+
+def test_a_folder_as_text_is_refused(godwit, tmp_path):
+    assert str(tmp_path) in godwit.refuses(1, "run", "-f", str(tmp_path))
+    assert str(tmp_path) in godwit.refuses(1, "tokenize", "-f", str(tmp_path))
+
+
+def test_folders_that_are_no_model(godwit, tmp_path):
+    model = tmp_path / "model"
+    model.mkdir()
+    ask = ("run", "-p", "Hello", "-n", "2", "-m", str(model))
+    assert "config.json" in godwit.refuses(1, *ask)
+    (model / "config.json").write_text("{")
+    assert "config.json" in godwit.refuses(1, *ask)
+    shutil.copy(MODELS / "llama/config.json", model)
+    assert "model.safetensors" in godwit.refuses(1, *ask)
+    shutil.copy(MODELS / "llama/model.safetensors", model)
+    assert "tokenizer.json" in godwit.refuses(1, *ask)
+    shutil.copy(MODELS / "llama/tokenizer.json", model)
+    assert godwit.json(*ask)["completion_tokens"] == 2
+
+
+@pytest.mark.parametrize("keep", [0, 3, 4, 20, 1000, 15_000, 100_000, 240_000])
+def test_a_truncated_gguf_file(godwit, tmp_path, keep):
+    whole = (MODELS / "llama.gguf").read_bytes()
+    assert keep < len(whole)
+    file = tmp_path / "truncated.gguf"
+    file.write_bytes(whole[:keep])
+    for verb in (["run", "-p", "Hello", "-n", "1", "-m"], ["inspect"], ["tokenize", "-p", "Hello", "-m"]):
+        assert str(file) in godwit.refuses(1, *verb, str(file))
+
+
+def test_files_that_are_no_model(godwit, tmp_path, page):
+    assert "not a GGUF" in godwit.refuses(1, "run", "-p", "Hello", "-m", str(page))
+    damaged = bytearray((MODELS / "llama.gguf").read_bytes())
+    damaged[8:16] = b"\xff" * 8  # the number of tensors
+    (tmp_path / "damaged.gguf").write_bytes(damaged)
+    assert "damaged.gguf" in godwit.refuses(1, "inspect", str(tmp_path / "damaged.gguf"))
+
+
+def test_a_prompt_longer_than_the_context_is_an_error_and_not_a_cut(godwit, page):
+    count = len(godwit.tokens(page.read_text()))
+    message = godwit.refuses(1, "run", "-f", str(page), "--ctx", "64", "-n", "1")
+    assert f"{count} tokens" in message and "64" in message
+    godwit.refuses(1, "run", "-f", str(page), "--ctx", str(count - 1), "-n", "1")
+    assert godwit.json("run", "-f", str(page), "--ctx", str(count), "-n", "0")["prompt_tokens"] == count
+
+
+def test_too_little_kv_memory_is_refused_with_the_numbers(godwit):
+    message = godwit.refuses(1, "run", "-p", "Hello", "--ctx", "10000", "--kv-memory", "1MiB")
+    assert "10000 tokens" in message and "49.1 MiB" in message and "1.0 MiB" in message
+    assert "1.0 KiB" in godwit.refuses(1, "run", "-p", "Hello", "--kv-memory", "1KiB")
+    assert (
+        godwit.json("run", "-p", "Hello", "--ctx", "10000", "--kv-memory", "50MiB", "-n", "1")["context_tokens"]
+        == 10000
+    )
+
+
+def test_kv_memory_bounds_the_context(godwit, page):
+    report = godwit.json("run", "-p", "Hello", "--kv-memory", "1MiB", "-n", "1")
+    assert 64 <= report["context_tokens"] <= 1024 * 1024 // 5120
+    godwit.refuses(1, "run", "-f", str(page), "--kv-memory", "1MiB", "-n", "1")
+
+
+def test_a_context_beyond_the_models_is_refused(godwit):
+    assert "512" in godwit.refuses(2, "run", "-p", "Hello", "-m", LLAMA, "--ctx", "513")
+
+
+def test_a_template_that_does_not_parse_is_named(godwit, tmp_path):
+    template = tmp_path / "broken.jinja"
+    template.write_text("line one\n{{ messages")
+    message = godwit.refuses(1, "run", "-p", "Hello", "--chat", "--chat-template", str(template))
+    assert "line 2" in message and "broken.jinja" in message
+    template.write_text("{% frobnicate %}")
+    assert "frobnicate" in godwit.refuses(1, "run", "-p", "Hello", "--chat", "--chat-template", str(template))
+    template.write_text("{{ raise_exception('no such role') }}")
+    assert "no such role" in godwit.refuses(2, "run", "-p", "Hello", "--chat", "--chat-template", str(template))
+
+
+def test_a_reader_that_goes_away_ends_the_program(godwit):
+    running = godwit.start("run", "-p", "It was", "--ignore-eos")
+    assert len(running.stdout.read(1)) == 1
+    running.stdout.close()
+    assert running.wait(timeout=20) == 1
+    assert running.stderr.read().decode().count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["run", "-p", "Hello", "-n", "2"],
+        ["run", "-p", "Hello", "-n", "2", "--json"],
+        ["tokenize", "-p", "Hello"],
+        ["inspect"],
+        ["inspect", "--json"],
+        ["methods"],
+        ["chat", "-n", "2"],
+        ["chat", "-n", "2", "--json"],
+    ],
+    ids=words,
+)
+@pytest.mark.parametrize("closed", [False, True], ids=["full", "closed"])
+def test_output_that_cannot_be_written_is_an_error(godwit, arguments, closed):
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [godwit.path, *arguments],
+            input=b"Hello\n",
+            stdout=full,
+            stderr=subprocess.PIPE,
+            env=godwit.env,
+            timeout=TIMEOUT_S,
+            preexec_fn=(lambda: os.close(1)) if closed else None,
+        )
+    assert done.returncode == 1
+    assert done.stderr.startswith(b"godwit: ") and done.stderr.count(b"\n") == 1 and b"stdout" in done.stderr

@@ -1,0 +1,91 @@
+"""godwit eval: small measurements of the built-in model."""
+
+import math
+
+import pytest
+
+from conftest import words
+
+
+@pytest.fixture
+def book_file(book, tmp_path):
+    path = tmp_path / "book.txt"
+    path.write_text(book[:24000], encoding="utf-8")
+    return str(path)
+
+
+def test_perplexity_is_sound_and_deterministic(godwit, book_file):
+    ask = ("eval", "perplexity", "-f", book_file, "--window", "512", "--windows", "2")
+    report = godwit.json(*ask)
+    assert set(report) == {"tokens", "mean_nll", "perplexity"} and report["tokens"] == 1024
+    assert 15 < report["perplexity"] < 60
+    assert report["perplexity"] == pytest.approx(math.exp(report["mean_nll"]), rel=1e-9)
+    assert godwit.json(*ask) == report
+    assert godwit.json(*ask, "--prefill-chunk", "100")["perplexity"] == pytest.approx(report["perplexity"], rel=1e-3)
+    assert f"perplexity {report['perplexity']:.6f}" in godwit(*ask)
+
+
+def test_more_context_helps_and_noise_hurts(godwit, book_file):
+    ask = ("eval", "perplexity", "-f", "-")
+    text = open(book_file, "rb").read()[:8000]
+    short = godwit.json(*ask, "--window", "64", "--windows", "16", stdin=text)
+    long = godwit.json(*ask, "--window", "1024", "--windows", "1", stdin=text)
+    assert short["tokens"] == long["tokens"] == 1024
+    assert long["perplexity"] < short["perplexity"]
+    reversed_text = godwit.json(*ask, "--window", "1024", "--windows", "1", stdin=text[::-1])
+    assert reversed_text["perplexity"] > 3 * long["perplexity"]
+
+
+def test_recall_of_numbers_at_2k(godwit, book_file):
+    rows = godwit.json("eval", "recall", "-f", book_file, "--length", "2048", "--kind", "number", "--samples", "3")
+    assert [row["kind"] for row in rows] == ["number", "all"]
+    for row in rows:
+        assert set(row) == {"length", "kind", "asked", "right", "recall"} and row["length"] == 2048
+        assert row["asked"] >= 3 and row["recall"] == pytest.approx(row["right"] / row["asked"])
+        assert row["recall"] >= 0.9
+
+
+def test_recall_table_and_seed(godwit, book_file):
+    ask = (
+        "eval",
+        "recall",
+        "-f",
+        book_file,
+        "--length",
+        "512",
+        "--kind",
+        "number,lives",
+        "--samples",
+        "2",
+        "--facts",
+        "1",
+    )
+    rows = godwit.json(*ask)
+    assert [row["kind"] for row in rows] == ["number", "lives", "all"]
+    assert rows[2]["asked"] == rows[0]["asked"] + rows[1]["asked"] == 4
+    assert godwit.json(*ask) == rows
+    lines = godwit(*ask).splitlines()
+    assert lines[0].split() == ["length", "kind", "asked", "right", "recall"]
+    assert [line.split()[1] for line in lines[1:]] == ["number", "lives", "all"]
+
+
+@pytest.mark.parametrize(
+    "options, word",
+    [
+        (["perplexity", "--window", "0"], "window"),
+        (["perplexity", "--window", "-3"], "window"),
+        (["perplexity", "--window", "999999"], "less than one window"),
+        (["recall", "--kind", "bogus"], "number, hex, lives, keeps"),
+        (["recall", "--length", "10"], "10 tokens"),
+        (["recall", "--length", "999999"], "999999"),
+        (["recall", "--length", "512", "--kind", "number", "--samples", "0"], "samples"),
+    ],
+    ids=words,
+)
+def test_senseless_requests_are_refused(godwit, book_file, options, word):
+    assert word in godwit.refuses(2, "eval", *options, "-f", book_file)
+
+
+def test_an_empty_text_is_refused(godwit):
+    assert "0 tokens" in godwit.refuses(2, "eval", "perplexity", "-f", "-")
+    assert "0 tokens" in godwit.refuses(2, "eval", "recall", "-f", "-", "--length", "512")

@@ -1,0 +1,38 @@
+"""godwit methods: the list is what the program really has."""
+
+from conftest import MODELS
+
+
+def test_json_fields(godwit):
+    report = godwit.json("methods")
+    assert set(report) == {"kv_codecs", "prefill", "decode", "models", "weight_types", "simd"}
+    for table in ("kv_codecs", "prefill", "decode"):
+        for row in report[table]:
+            assert set(row) == {"name", "description", "reference", "parameters"} and row["name"] and row["description"]
+    assert {"f32", "f16", "bf16"} <= {row["name"] for row in report["kv_codecs"]}
+    assert "dense" in {row["name"] for row in report["prefill"]} & {row["name"] for row in report["decode"]}
+    assert {"f32", "f16", "bf16", "q8_0", "q4_k", "mxfp4"} <= set(report["weight_types"])
+
+
+def test_text_names_everything(godwit):
+    text, report = godwit("methods").split(), godwit.json("methods")
+    for table in ("kv_codecs", "prefill", "decode", "models"):
+        assert all(row["name"] in text for row in report[table])
+    assert set(report["weight_types"]) | set(report["simd"]) <= set(text)
+
+
+def test_everything_listed_can_be_used(godwit):
+    report = godwit.json("methods")
+    for option, table in (("--kv-codec", "kv_codecs"), ("--prefill", "prefill"), ("--decode", "decode")):
+        for row in report[table]:
+            answer = godwit.json(
+                "run", "-m", str(MODELS / "llama.gguf"), "-p", "The cat", "-n", "2", option, row["name"]
+            )
+            assert answer["completion_tokens"] == 2
+            assert option != "--kv-codec" or answer["kv_codec"] == row["name"]
+
+
+def test_the_models_listed_are_the_models_opened(godwit):
+    listed = {row["name"] for row in godwit.json("methods")["models"]}
+    opened = {godwit.json("inspect", str(folder.parent))["family"] for folder in MODELS.glob("*/config.json")}
+    assert opened == listed
