@@ -72,6 +72,7 @@ class Converter {
     GgufMetadata& meta = writer.metadata();
     if (const Gguf* gguf = source_.gguf()) {
       for (const auto& item : gguf->metadata().items()) GODWIT_TRY(meta.set(item.key, item.value));
+      meta.erase("general.file_type");  // names the type that the weights had
     } else {
       GODWIT_ASSIGN(extra_, write_settings(source_.config(), source_.family(), meta));
       GODWIT_TRY(meta.set("general.name", source_.folder()->path().filename().string()));
@@ -109,7 +110,7 @@ class Converter {
       t.shape = t.pieces[0]->shape;
       if (t.pieces.size() > 1) t.shape.insert(t.shape.begin(), static_cast<int64_t>(t.pieces.size()));
       describe(t);
-      for (int64_t n : t.shape) GODWIT_CHECK(n > 0);
+      GODWIT_TRY(check(t));
       tensors.push_back(std::move(t));
     }
     return tensors;
@@ -133,6 +134,19 @@ class Converter {
     if (source_.family().gguf_architecture == "llama" &&
         (t.name.find("attn_q.") != std::string::npos || t.name.find("attn_k.") != std::string::npos))
       t.head_rows = c.head_dim;
+  }
+
+  Status check(const OutTensor& t) const {
+    for (const TensorEntry* piece : t.pieces) {
+      if (piece->shape != t.pieces[0]->shape)
+        return errorf(ErrorCode::kBadData, "{}: the experts of '{}' have different shapes", source_.label(), t.name);
+      for (int64_t n : piece->shape)
+        if (n < 1) return errorf(ErrorCode::kBadData, "{}: tensor '{}' is empty", source_.label(), piece->name);
+    }
+    if (t.head_rows > 0 && t.shape[0] % t.head_rows != 0)
+      return errorf(ErrorCode::kBadData, "{}: tensor '{}' has {} rows, which are no whole heads of {}", source_.label(),
+                    t.pieces[0]->name, t.shape[0], t.head_rows);
+    return {};
   }
 
   // Where row `row` of the output comes from: pairs (2i, 2i + 1) were rows i and i + half of their head.

@@ -3,6 +3,14 @@
 #include <algorithm>
 
 namespace godwit {
+namespace {
+
+uint64_t saturating_product(uint64_t a, uint64_t b) {
+  uint64_t product = 0;
+  return __builtin_mul_overflow(a, b, &product) ? UINT64_MAX : product;
+}
+
+}  // namespace
 
 std::string bytes_text(uint64_t bytes) {
   const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
@@ -30,7 +38,7 @@ Result<MemoryPlan> plan_memory(const MemoryRequest& request, const ModelConfig& 
   const uint64_t column = config.layers.size() * static_cast<uint64_t>(config.kv_heads) * format.page_bytes();
   const auto page_tokens = static_cast<uint64_t>(format.page_tokens);
   auto sequence_bytes = [&](int64_t tokens) {
-    return (static_cast<uint64_t>(tokens) + page_tokens - 1) / page_tokens * column;
+    return saturating_product((static_cast<uint64_t>(tokens) + page_tokens - 1) / page_tokens, column);
   };
   const int64_t wanted = request.context_tokens > 0 ? request.context_tokens : config.context_length;
   const uint64_t free = request.memory_bytes > 0 ? usable - fixed : UINT64_MAX / 4;
@@ -41,10 +49,11 @@ Result<MemoryPlan> plan_memory(const MemoryRequest& request, const ModelConfig& 
                   label, bytes_text(budget), bytes_text(free));
   if (budget == 0) {
     constexpr uint64_t kMostSequences = 16;
-    budget =
-        std::min(std::max(free / 2, std::min(sequence_bytes(wanted), free)), kMostSequences * sequence_bytes(wanted));
+    budget = std::min(std::max(free / 2, std::min(sequence_bytes(wanted), free)),
+                      saturating_product(kMostSequences, sequence_bytes(wanted)));
   }
-  const auto fits = static_cast<int64_t>(std::min<uint64_t>(budget / column * page_tokens, INT32_MAX));
+  const auto fits =
+      static_cast<int64_t>(std::min<uint64_t>(saturating_product(budget / column, page_tokens), INT32_MAX));
   if (fits < wanted && (request.context_tokens > 0 || fits < format.page_tokens))
     return errorf(ErrorCode::kExhausted,
                   "{}: {} tokens need {} of KV memory, but the budget is {}, which holds {} tokens; ask for a shorter "

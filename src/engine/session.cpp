@@ -48,13 +48,12 @@ Result<std::vector<TokenScore>> Session::score(std::span<const TokenId> tokens,
   Impl& s = *impl_;
   GODWIT_TRY(prefill({}, stop));
   std::vector<TokenScore> scores;
-  if (s.tokens.empty()) {
-    scores.emplace_back();
-  } else if (!tokens.empty()) {  // the first token is predicted by the last one before it: compute that one again
-    std::lock_guard lock(s.engine->mutex);
-    s.sequence->truncate(s.sequence->next_position() - 1);
-  }
+  if (tokens.empty()) return scores;
   GODWIT_TRY(s.append(tokens));
+  if (s.computed() == 0)
+    scores.emplace_back();
+  else  // the first token is predicted by the last one before it: compute that one again
+    s.forget_computed(s.computed() - 1);
   GODWIT_TRY(s.compute_pending(on_progress, std::move(stop), &scores));
   scores.resize(tokens.size());
   return scores;
@@ -77,16 +76,15 @@ Result<Generation> Session::generate(const GenerateOptions& options, const std::
 
   Generation out;
   auto clock = std::chrono::steady_clock::now();
-  if (s.computed() == s.tokens.size() && s.logits.empty()) {  // after truncate(): the last token's logits are gone
-    std::lock_guard lock(s.engine->mutex);
-    s.sequence->truncate(s.sequence->next_position() - 1);
-  }
+  if (s.computed() == s.tokens.size() && s.logits.empty())  // after truncate(): the last token's logits are gone
+    s.forget_computed(s.computed() - 1);
   out.prompt_tokens = static_cast<int>(s.tokens.size() - s.computed());
   GODWIT_TRY(prefill(on_progress, stop));
   out.prefill_seconds = seconds_since(clock);
 
   clock = std::chrono::steady_clock::now();
   out.finish = FinishReason::kLength;
+  bool wanted = true;
   while (options.max_tokens < 0 || static_cast<int>(out.tokens.size()) < options.max_tokens) {
     if (static_cast<int64_t>(s.tokens.size()) >= e.memory.context_tokens) break;
     if (stop.stop_requested()) {
@@ -102,7 +100,7 @@ Result<Generation> Session::generate(const GenerateOptions& options, const std::
     Piece piece{token.id, ends ? std::string() : stops.push(decoder.push(token.id)), token.logprob,
                 std::move(token.top)};
     out.text += piece.text;
-    const bool wanted = !on_piece || on_piece(piece);
+    wanted = !on_piece || on_piece(piece);
     if (ends || stops.stopped() || !wanted) {
       out.finish = wanted ? FinishReason::kStop : FinishReason::kCancelled;
       break;
@@ -110,7 +108,7 @@ Result<Generation> Session::generate(const GenerateOptions& options, const std::
   }
   if (std::string rest = stops.push(decoder.flush()) + stops.flush(); !rest.empty()) {
     out.text += rest;
-    if (on_piece) on_piece({out.tokens.empty() ? 0 : out.tokens.back(), rest, 0, {}});
+    if (on_piece && wanted) on_piece({out.tokens.empty() ? 0 : out.tokens.back(), rest, 0, {}});
   }
   out.decode_seconds = seconds_since(clock);
   return out;
@@ -129,11 +127,7 @@ void Session::truncate(size_t count) {
   Impl& s = *impl_;
   if (count >= s.tokens.size() && count >= s.computed()) return;
   s.tokens.resize(std::min(count, s.tokens.size()));
-  if (s.tokens.size() < s.computed()) {
-    std::lock_guard lock(s.engine->mutex);
-    s.sequence->truncate(static_cast<int32_t>(s.tokens.size()));
-    s.logits.clear();
-  }
+  if (s.tokens.size() < s.computed()) s.forget_computed(s.tokens.size());
 }
 
 Session Session::fork() const {

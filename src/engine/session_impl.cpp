@@ -40,6 +40,12 @@ Status Session::Impl::append(std::span<const TokenId> added) {
   return {};
 }
 
+void Session::Impl::forget_computed(size_t count) {
+  std::lock_guard lock(engine->mutex);
+  sequence->truncate(static_cast<int32_t>(count));
+  logits.clear();
+}
+
 Status Session::Impl::step(size_t count, AttentionPlanner& planner, std::vector<TokenScore>* scores) {
   std::lock_guard lock(engine->mutex);
   Engine::Impl& e = *engine;

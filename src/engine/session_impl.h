@@ -16,6 +16,8 @@ struct Session::Impl {
 
   size_t computed() const { return static_cast<size_t>(sequence->next_position()); }
   Status append(std::span<const TokenId> added);
+  // Drops what was computed from token `count` on, and the logits with it.
+  void forget_computed(size_t count);
   // Runs tokens [computed, computed + count) as one step; `scores`, where given, gets one entry per row that a token
   // follows: how likely that token was.
   Status step(size_t count, AttentionPlanner& planner, std::vector<TokenScore>* scores);

@@ -49,6 +49,17 @@ void add_end(std::vector<TokenId>& ends, std::optional<TokenId> id) {
   if (id && std::find(ends.begin(), ends.end(), *id) == ends.end()) ends.push_back(*id);
 }
 
+// End tokens that a file lists by number.
+Status add_listed_ends(const ModelSource& source, std::span<const int64_t> ids, std::vector<TokenId>& ends) {
+  for (int64_t id : ids) {
+    if (id < 0 || id >= source.config().vocab_size)
+      return errorf(ErrorCode::kBadData, "{}: the end token {} is not in the vocabulary of {} tokens", source.label(),
+                    id, source.config().vocab_size);
+    add_end(ends, static_cast<TokenId>(id));
+  }
+  return {};
+}
+
 // Turn-ending tokens by the names that models give them; many files list only one of theirs.
 void add_known_ends(const Tokenizer& tokenizer, std::vector<TokenId>& ends) {
   for (const char* name : {"<|im_end|>", "<|eot_id|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|eom_id|>"})
@@ -61,17 +72,16 @@ Result<std::string> file_text(const std::filesystem::path& path) {
 }
 
 // "eos_token_id" of generation_config.json or config.json: a number or a list of them.
-Status read_end_tokens(const HfFolder& folder, std::vector<TokenId>& ends) {
+Status read_end_tokens(const ModelSource& source, std::vector<TokenId>& ends) {
+  const HfFolder& folder = *source.folder();
   for (const auto& object : {folder.generation_config(), std::optional(folder.config())}) {
     if (!object || !object->has("eos_token_id")) continue;
     if (object->value()["eos_token_id"].is_array()) {
       GODWIT_ASSIGN(auto ids, object->get<std::vector<int64_t>>("eos_token_id"));
-      for (int64_t id : ids) add_end(ends, static_cast<TokenId>(id));
-    } else {
-      GODWIT_ASSIGN(int64_t id, object->get<int64_t>("eos_token_id"));
-      add_end(ends, static_cast<TokenId>(id));
+      return add_listed_ends(source, ids, ends);
     }
-    return {};
+    GODWIT_ASSIGN(int64_t id, object->get<int64_t>("eos_token_id"));
+    return add_listed_ends(source, {&id, 1}, ends);
   }
   return {};
 }
@@ -99,7 +109,7 @@ Result<Vocabulary> load_vocabulary(const ModelSource& source, const std::string&
     GODWIT_ASSIGN(GgufVocab vocab, read_vocab(meta));
     GODWIT_ASSIGN(tokenizer, Tokenizer::from_gguf(std::move(vocab), source.label()));
     GODWIT_ASSIGN(auto listed, meta.get_or<std::vector<int64_t>>("godwit.end_token_ids", {}));
-    for (int64_t id : listed) add_end(ends, static_cast<TokenId>(id));
+    GODWIT_TRY(add_listed_ends(source, listed, ends));
     GODWIT_ASSIGN(auto text, meta.find<std::string>("tokenizer.chat_template"));
     if (text) template_json = *text;
   } else {
@@ -110,7 +120,7 @@ Result<Vocabulary> load_vocabulary(const ModelSource& source, const std::string&
       GODWIT_ASSIGN(config, file_text(folder.path() / "tokenizer_config.json"));
     }
     GODWIT_ASSIGN(tokenizer, Tokenizer::from_json(json, config, source.label()));
-    GODWIT_TRY(read_end_tokens(folder, ends));
+    GODWIT_TRY(read_end_tokens(source, ends));
     GODWIT_ASSIGN(auto text, folder.chat_template());
     if (text) template_json = *text;
   }
@@ -156,47 +166,6 @@ Status write_vocab(const GgufVocab& v, GgufMetadata& meta) {
       set("tokenizer.ggml.precompiled_charsmap", !v.precompiled_charsmap.empty(), GgufArray(v.precompiled_charsmap)));
   GODWIT_TRY(set("godwit.tokenizer.space_prefix", !v.space_prefix.empty(), v.space_prefix));
   return set("godwit.tokenizer.token_flags", !v.token_flags.empty(), GgufArray(v.token_flags));
-}
-
-namespace {
-
-constexpr std::string_view kBreak = "\xEE\x80\x80";  // U+E000, private use
-
-// Puts kBreak inside every special token that a message's text spells out. Returns whether there was one.
-bool break_specials(const std::vector<std::string>& specials, nlohmann::ordered_json& value) {
-  bool found = false;
-  if (value.is_structured()) {
-    for (auto& item : value) found |= break_specials(specials, item);
-    return found;
-  }
-  if (!value.is_string()) return false;
-  auto& text = value.get_ref<std::string&>();
-  for (const std::string& special : specials) {
-    for (size_t at = text.find(special); at != std::string::npos; at = text.find(special, at + special.size())) {
-      text.insert(at + 1, kBreak);
-      found = true;
-    }
-  }
-  return found;
-}
-
-}  // namespace
-
-Result<std::vector<TokenId>> encode_chat(const Vocabulary& vocabulary, nlohmann::ordered_json messages,
-                                         const ChatOptions& options) {
-  if (!vocabulary.chat) return errorf(ErrorCode::kUnsupported, "{}", vocabulary.chat_error);
-  const EncodeOptions encode{.add_special = false, .parse_special = true};
-  const bool hostile = break_specials(vocabulary.specials, messages);
-  GODWIT_ASSIGN(std::string text, vocabulary.chat->apply(messages, options));
-  if (!hostile) return vocabulary.tokenizer.encode(text, encode);
-  std::vector<TokenId> tokens;
-  for (size_t begin = 0; begin <= text.size();) {
-    size_t end = std::min(text.find(kBreak, begin), text.size());
-    GODWIT_ASSIGN(auto part, vocabulary.tokenizer.encode(std::string_view(text).substr(begin, end - begin), encode));
-    tokens.insert(tokens.end(), part.begin(), part.end());
-    begin = end + kBreak.size();
-  }
-  return tokens;
 }
 
 }  // namespace godwit

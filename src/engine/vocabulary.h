@@ -27,8 +27,8 @@ Result<Vocabulary> load_vocabulary(const ModelSource& source, const std::string&
 // The keys that GgufVocab's comments name.
 Status write_vocab(const GgufVocab& vocab, GgufMetadata& metadata);
 
-// Tokens of a rendered conversation. Special tokens that the template writes count; those inside messages are mere
-// text.
+// Tokens of a rendered conversation. Special tokens that the template writes count; those inside messages, tools and
+// documents are mere text, as long as they have at least two characters.
 Result<std::vector<TokenId>> encode_chat(const Vocabulary& vocabulary, nlohmann::ordered_json messages,
                                          const ChatOptions& options);
 

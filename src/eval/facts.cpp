@@ -65,10 +65,15 @@ std::string hex_digits(std::mt19937_64& random) {
   return fmt::format("{:08x}", random() & 0xFFFFFFFF);
 }
 
+// Every draw is a statement of its own: compilers differ in the order in which they evaluate arguments.
 std::string make_key(std::string_view kind, std::mt19937_64& random) {
-  if (kind == "number") return fmt::format("{}-{}", pick(random, kAdjectives), pick(random, kNouns));
   if (kind == "hex") return hex_digits(random);
-  return fmt::format("{} {}", pick(random, kFirstNames), pick(random, kSurnames));
+  if (kind == "number") {
+    const std::string_view noun = pick(random, kNouns), adjective = pick(random, kAdjectives);
+    return fmt::format("{}-{}", adjective, noun);
+  }
+  const std::string_view surname = pick(random, kSurnames), first_name = pick(random, kFirstNames);
+  return fmt::format("{} {}", first_name, surname);
 }
 
 }  // namespace
@@ -77,7 +82,14 @@ std::span<const std::string_view> fact_kinds() {
   return kKinds;
 }
 
+size_t fact_capacity(std::string_view kind) {
+  if (kind == "number") return std::size(kAdjectives) * std::size(kNouns);
+  if (kind == "hex") return size_t{1} << 32;
+  return std::size(kFirstNames) * std::size(kSurnames);
+}
+
 Fact make_fact(std::string_view kind, std::mt19937_64& random, std::set<std::string>& used) {
+  GODWIT_CHECK(used.size() < fact_capacity(kind));
   std::string key = make_key(kind, random);
   while (!used.insert(key).second) key = make_key(kind, random);
   if (kind == "number") {

@@ -17,7 +17,11 @@ struct Fact {
 // person's thing and its place).
 std::span<const std::string_view> fact_kinds();
 
-// A fact whose key is not in `used`, which it joins. REQUIRES: `kind` is one of fact_kinds().
+// How many facts of a kind there are before keys repeat.
+size_t fact_capacity(std::string_view kind);
+
+// A fact whose key is not in `used`, which it joins. REQUIRES: `kind` is one of fact_kinds(), `used` holds keys of that
+// kind only and fewer than fact_capacity().
 Fact make_fact(std::string_view kind, std::mt19937_64& random, std::set<std::string>& used);
 
 }  // namespace godwit

@@ -18,17 +18,20 @@ Result<Scaling> scaling_from_name(const std::string& name, const std::string& la
                 "{}: RoPE scaling '{}' is not supported; linear, dynamic, yarn, llama3 and longrope are", label, name);
 }
 
-template <class T>
-Status set(const JsonObject& object, std::string_view key, T& field) {
+Status set(const JsonObject& object, std::string_view key, double& field) {
   GODWIT_ASSIGN(auto value, object.find<double>(key));
-  if (value) field = static_cast<T>(*value);
+  if (value) field = *value;
   return {};
 }
 
 Result<std::vector<float>> floats(const JsonObject& object, std::string_view key) {
   GODWIT_ASSIGN(auto values, object.find<std::vector<double>>(key));
   std::vector<float> result;
-  if (values) result.assign(values->begin(), values->end());
+  for (double value : values.value_or(std::vector<double>{})) {
+    if (!(std::abs(value) <= std::numeric_limits<float>::max()))
+      return errorf(ErrorCode::kBadData, "{}: '{}' holds {}, which makes no sense", object.label(), key, value);
+    result.push_back(static_cast<float>(value));
+  }
   return result;
 }
 
@@ -118,6 +121,19 @@ Result<std::vector<std::string>> ConfigReader::texts(std::string_view hf) const 
   if (is_gguf()) return std::vector<std::string>{};
   GODWIT_ASSIGN(auto values, hf_->find<std::vector<std::string>>(hf));
   return values.value_or(std::vector<std::string>{});
+}
+
+Result<double> ConfigReader::rotary_share() const {
+  double share = 1;
+  GODWIT_TRY(read("partial_rotary_factor", "", share));
+  if (!is_gguf()) {
+    GODWIT_ASSIGN(auto parameters, hf_->find_object("rope_parameters"));
+    if (parameters) GODWIT_TRY(set(*parameters, "partial_rotary_factor", share));
+  }
+  if (!(share > 0 && share <= 1))
+    return errorf(ErrorCode::kBadData, "{}: partial_rotary_factor is {}, but should be above 0 and at most 1", label_,
+                  share);
+  return share;
 }
 
 Result<RopeConfig> ConfigReader::rope(double default_theta, std::string_view layer_type) const {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cmath>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -33,7 +34,8 @@ class ConfigReader {
   Result<std::vector<double>> numbers(std::string_view hf, std::string_view gguf) const;  // absent: empty
   Result<std::vector<std::string>> texts(std::string_view hf) const;                      // absent: empty
 
-  // Sets `field` where the value is there; `require` fails where it is not. Integers must be whole and in range.
+  // Sets `field` where the value is there; `require` fails where it is not. Integers must be whole and in range, other
+  // numbers finite.
   template <class T>
   Status read(std::string_view hf, std::string_view gguf, T& field) const {
     GODWIT_ASSIGN(auto value, number(hf, gguf));
@@ -48,12 +50,16 @@ class ConfigReader {
 
   // RoPE settings of a layer type ("" or "full_attention", "sliding_attention"), in any of the forms found in the wild.
   Result<RopeConfig> rope(double default_theta, std::string_view layer_type = {}) const;
+  // The share of a head that is rotated: partial_rotary_factor, wherever it stands.
+  Result<double> rotary_share() const;
 
  private:
   template <class T>
   Status assign(double value, std::string_view hf, std::string_view gguf, T& field) const {
     if constexpr (std::is_integral_v<T>) {
       if (!(std::abs(value) <= 0x1p30) || value != std::floor(value)) return senseless(hf, gguf, value);
+    } else {
+      if (!(std::abs(value) <= std::numeric_limits<float>::max())) return senseless(hf, gguf, value);
     }
     field = static_cast<T>(value);
     return {};

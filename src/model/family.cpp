@@ -52,13 +52,15 @@ Status configure_decoder(const ConfigReader& r, ModelConfig& c) {
   }
 
   GODWIT_ASSIGN(RopeConfig rope, r.rope(10000));
-  if (rope.scaling == RopeConfig::Scaling::kDynamic)
-    c.context_length = static_cast<int64_t>(static_cast<double>(c.context_length) * std::max(1.0, rope.factor));
+  if (rope.scaling == RopeConfig::Scaling::kDynamic) {
+    const double length = static_cast<double>(c.context_length) * std::max(1.0, rope.factor);
+    if (!(length <= 0x1p30))
+      return errorf(ErrorCode::kBadData, "{}: a RoPE factor of {} makes a context of {} tokens", r.label(), rope.factor,
+                    length);
+    c.context_length = static_cast<int64_t>(length);
+  }
   c.ropes = {std::move(rope)};
-  double share = 1;
-  GODWIT_TRY(r.read("partial_rotary_factor", "", share));
-  if (!(share > 0 && share <= 1))
-    return errorf(ErrorCode::kBadData, "{}: partial_rotary_factor is {}", r.label(), share);
+  GODWIT_ASSIGN(double share, r.rotary_share());
   c.rotary_dim = static_cast<int>(c.head_dim * share);
   GODWIT_TRY(r.read("", "rope.dimension_count", c.rotary_dim));
   return r.read("vocab_size", "vocab_size", c.vocab_size);
@@ -85,6 +87,10 @@ Status configure_windows(const ConfigReader& r, ModelConfig& c, const std::funct
   if (!types.empty() && types.size() != c.layers.size())
     return errorf(ErrorCode::kBadData, "{}: layer_types lists {} layers of {}", r.label(), types.size(),
                   c.layers.size());
+  for (const std::string& type : types)
+    if (type != "sliding_attention" && type != "full_attention")
+      return errorf(ErrorCode::kUnsupported,
+                    "{}: layer_types names '{}'; sliding_attention and full_attention are supported", r.label(), type);
   GODWIT_ASSIGN(auto flags, r.numbers("", "attention.sliding_layers"));
   if (!flags.empty() && flags.size() != c.layers.size())
     return errorf(ErrorCode::kBadData, "{}: sliding_layers lists {} layers of {}", r.label(), flags.size(),

@@ -1,0 +1,67 @@
+// For tests: engines on tiny golden models and prompts for them.
+#pragma once
+
+#include "model/test_models.h"
+#include <godwit/engine.h>
+
+namespace godwit::engine_test {
+
+using io_test::expect_error;
+using model_test::model_path;
+using model_test::ModelCopy;
+using model_test::value_of;
+
+inline EngineOptions options_for(std::string_view model) {
+  EngineOptions options;
+  options.model = model_path(model).string();
+  options.threads = 2;
+  return options;
+}
+
+inline Engine open(const EngineOptions& options) {
+  return value_of(Engine::open(options));
+}
+inline Engine open(std::string_view model = "qwen3") {
+  return open(options_for(model));
+}
+
+// Ordinary tokens of the qwen3 model that look like nothing in particular; the same for the same seed.
+inline std::vector<TokenId> prompt(size_t count, uint32_t seed = 1) {
+  std::vector<TokenId> tokens;
+  while (tokens.size() < count) {
+    seed = seed * 1664525 + 1013904223;
+    tokens.push_back(static_cast<TokenId>(10 + (seed >> 8) % 300));
+  }
+  return tokens;
+}
+
+inline GenerateOptions greedy(int tokens) {
+  GenerateOptions options;
+  options.max_tokens = tokens;
+  options.ignore_eos = true;
+  return options;
+}
+
+inline void append(Session& session, std::span<const TokenId> tokens) {
+  auto status = session.append(tokens);
+  ASSERT_TRUE(status.has_value()) << status.error().message;
+}
+
+// What a fresh session continues `tokens` with.
+inline std::vector<TokenId> cold(const Engine& engine, std::span<const TokenId> tokens, int count) {
+  Session session = engine.start();
+  append(session, tokens);
+  return value_of(session.generate(greedy(count))).tokens;
+}
+
+inline std::vector<TokenId> copy_of(std::span<const TokenId> tokens) {
+  return {tokens.begin(), tokens.end()};
+}
+
+inline std::vector<TokenId> joined(std::span<const TokenId> a, std::span<const TokenId> b) {
+  std::vector<TokenId> result = copy_of(a);
+  result.insert(result.end(), b.begin(), b.end());
+  return result;
+}
+
+}  // namespace godwit::engine_test

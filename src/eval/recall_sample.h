@@ -1,0 +1,49 @@
+// The texts that recall is measured on: a slice of a book with facts planted after its sentences, then questions. The
+// same seed gives the same samples on every machine. Engine and options must outlive the maker.
+#pragma once
+
+#include <random>
+#include <vector>
+
+#include "eval/recall.h"
+
+namespace godwit {
+
+struct Fact;
+
+struct RecallQuestion {
+  std::vector<TokenId> before;  // what comes before the value: the rest of the turn and the answer's lead
+  std::vector<TokenId> value;
+};
+
+struct RecallSample {
+  std::vector<TokenId> context;  // up to the first question
+  std::vector<RecallQuestion> questions;
+};
+
+class RecallSampleMaker {
+ public:
+  // kInvalidArgument where the options make no sense or the book is shorter than a sample.
+  static Result<RecallSampleMaker> create(const Engine& engine, std::vector<TokenId> book,
+                                          const RecallOptions& options);
+
+  // The next sample: at most RecallOptions::length tokens, questions and answers included.
+  Result<RecallSample> make();
+
+ private:
+  RecallSampleMaker(const Engine& engine, std::vector<TokenId> book, const RecallOptions& options)
+      : engine_(engine), book_(std::move(book)), options_(options), random_(options.seed) {}
+
+  Result<std::vector<TokenId>> encode(std::string_view text, bool special = false) const;
+  // The first question ends the user turn that the text began; later ones are turns of their own.
+  Result<RecallQuestion> ask(const Fact& fact, bool first) const;
+  std::vector<TokenId> context(const std::vector<std::vector<TokenId>>& planted, size_t room);
+  bool ends_sentence(TokenId id) const;
+
+  const Engine& engine_;
+  std::vector<TokenId> book_, opening_;
+  const RecallOptions& options_;
+  std::mt19937_64 random_;
+};
+
+}  // namespace godwit
