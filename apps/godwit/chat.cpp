@@ -1,4 +1,5 @@
 // godwit chat: a conversation on the terminal. Ctrl-C stops the answer and not the program.
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
@@ -28,13 +29,38 @@ constexpr const char* kHelp =
     "  A line that ends in \\ goes on in the next one; so does text between two lines of \"\"\".\n"
     "  Ctrl-C stops an answer.\n";
 
+// While it lives, SIGINT only sets a flag, so that the read it interrupts can be told from the end of the input.
+class PromptInterrupt {
+ public:
+  PromptInterrupt() {
+    seen = 0;
+    struct sigaction action {};
+    action.sa_handler = [](int) { seen = 1; };
+    sigaction(SIGINT, &action, &before_);
+  }
+  ~PromptInterrupt() { sigaction(SIGINT, &before_, nullptr); }
+  PromptInterrupt(const PromptInterrupt&) = delete;
+  PromptInterrupt& operator=(const PromptInterrupt&) = delete;
+
+  bool taken() {
+    const bool was = seen != 0;
+    seen = 0;
+    return was;
+  }
+
+ private:
+  static inline volatile std::sig_atomic_t seen = 0;
+  struct sigaction before_ {};
+};
+
 // Lines from the terminal with editing and history, or plain lines when stdin is no terminal.
 class LineReader {
  public:
   LineReader() : terminal_(isatty(STDIN_FILENO) != 0) {
     if (!terminal_) return;
     using_history();
-    if (const char* state = std::getenv("XDG_STATE_HOME"))
+    // A state folder that is set but empty counts as unset, as the XDG specification has it.
+    if (const char* state = std::getenv("XDG_STATE_HOME"); state != nullptr && *state != '\0')
       history_ = std::filesystem::path(state) / "godwit" / "history";
     else if (const char* home = std::getenv("HOME"))
       history_ = std::filesystem::path(home) / ".local/state/godwit/history";
@@ -42,9 +68,7 @@ class LineReader {
     if (!history_.empty()) std::filesystem::create_directories(history_.parent_path(), error);
     if (!history_.empty()) read_history(history_.c_str());
   }
-  ~LineReader() {
-    if (terminal_ && !history_.empty()) write_history(history_.c_str());
-  }
+  ~LineReader() = default;
   LineReader(const LineReader&) = delete;
   LineReader& operator=(const LineReader&) = delete;
 
@@ -56,10 +80,19 @@ class LineReader {
       if (!std::getline(std::cin, text)) return std::nullopt;
       return text;
     }
+    // Ctrl-C at the prompt throws the line away and asks again.
+    PromptInterrupt interrupt;
     char* typed = readline(prompt);
+    while (typed == nullptr && interrupt.taken()) {
+      std::cerr << "\n";
+      typed = readline(prompt);
+    }
     if (typed == nullptr) return std::nullopt;
     std::string text(typed);
-    if (!text.empty()) add_history(typed);
+    if (!text.empty()) {
+      add_history(typed);
+      if (!history_.empty()) write_history(history_.c_str());
+    }
     std::free(typed);
     return text;
   }
@@ -124,8 +157,10 @@ struct Chat {
         attached += *text + "\n\n";
       else
         std::cerr << text.error().message << "\n";
+    } else if (line.find_first_not_of("abcdefghijklmnopqrstuvwxyz", 1) == std::string::npos) {
+      std::cerr << "there is no command " << line << "; /help lists them\n";
     } else {
-      return false;
+      return false;  // a message that happens to begin with a slash
     }
     return true;
   }
@@ -154,9 +189,10 @@ struct Chat {
     bar.clear();
     messages.push_back({"assistant", result.text});
     if (json)
-      std::cout << generation_json(engine, session, result).dump() << std::endl;
+      std::cout << json_text(generation_json(engine, session, result)) << std::endl;
     else
       std::cout << std::endl;
+    if (!std::cout) return errorf(ErrorCode::kIo, "the answer cannot be written to stdout");
     if (stats) print_stats(engine, session, result);
     return {};
   }
@@ -175,7 +211,7 @@ struct Chat {
       Status status = answer(engine, session, options, json);
       if (status) continue;
       messages.pop_back();  // the message that could not be answered
-      if (!reader.terminal()) return status;
+      if (!reader.terminal() || !std::cout) return status;
       std::cerr << status.error().message << "\n";
     }
     if (reader.terminal()) std::cerr << "\n";

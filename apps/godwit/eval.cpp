@@ -74,10 +74,10 @@ struct Recall {
   }
 
   static void row(nlohmann::json& rows, bool json, int length, const std::string& kind, const RecallResult& r) {
-    if (json)
-      rows.push_back(
-          {{"length", length}, {"kind", kind}, {"asked", r.asked}, {"right", r.right}, {"recall", r.share()}});
-    else
+    if (!json && rows.empty())
+      std::cout << fmt::format("{:>8}  {:<8} {:>7} {:>7} {:>7}\n", "length", "kind", "asked", "right", "recall");
+    rows.push_back({{"length", length}, {"kind", kind}, {"asked", r.asked}, {"right", r.right}, {"recall", r.share()}});
+    if (!json)
       std::cout << fmt::format("{:>8}  {:<8} {:>7} {:>7} {:>7.3f}", length, kind, r.asked, r.right, r.share())
                 << std::endl;
   }

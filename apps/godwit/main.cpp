@@ -20,6 +20,18 @@ int exit_code(const Error& error) {
   return error.code == ErrorCode::kInvalidArgument ? 2 : 1;
 }
 
+// The first word where a verb should stand and none of that name exists; null: all words fit.
+const char* unknown_verb(CLI::App* app, int argc, char** argv) {
+  for (int i = 1; i < argc && argv[i][0] != '-' && !app->get_subcommands({}).empty(); ++i) {
+    CLI::App* next = nullptr;
+    for (CLI::App* verb : app->get_subcommands({}))
+      if (verb->get_name() == argv[i]) next = verb;
+    if (next == nullptr) return argv[i];
+    app = next;
+  }
+  return nullptr;
+}
+
 int main(int argc, char** argv) {
   Program program;
   program.app.description("Godwit: LLM inference for the longest contexts");
@@ -33,6 +45,10 @@ int main(int argc, char** argv) {
   add_inspect(program);
   add_quantize(program);
   add_methods(program);
+  if (const char* word = unknown_verb(&program.app, argc, argv)) {
+    std::fprintf(stderr, "godwit: there is no '%s'; godwit --help lists what there is\n", word);
+    return 2;
+  }
   try {
     program.app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -11,9 +11,13 @@
 
 namespace godwit::cli {
 
+const CLI::Validator kNotEmpty(
+    [](const std::string& text) { return text.empty() ? std::string("it is empty") : std::string(); }, "");
+
 void ModelFlags::add_to(CLI::App& verb) {
   auto* group = verb.add_option_group("model");
-  group->add_option("-m,--model", options.model, "GGUF file or Hugging Face folder (default: the built-in model)");
+  group->add_option("-m,--model", options.model, "GGUF file or Hugging Face folder (default: the built-in model)")
+      ->check(kNotEmpty);
   group->add_option("-t,--threads", options.threads, "Threads (default: all cores)");
   group->add_option("--simd", options.simd, "SIMD target, or 'scalar' (default: the machine's best)");
   group->add_option("-c,--ctx", options.context_tokens,
@@ -24,7 +28,8 @@ void ModelFlags::add_to(CLI::App& verb) {
   group->add_option("--kv-memory", kv_memory, "Hard limit of KV memory, e.g. 2GiB (default: from the machine's)");
   group->add_option("--prefill", options.prefill, "Attention planner of the prompt")->capture_default_str();
   group->add_option("--decode", options.decode, "Attention planner of generated tokens")->capture_default_str();
-  group->add_option("--chat-template", chat_template_file, "Jinja file to use instead of the model's template");
+  group->add_option("--chat-template", chat_template_file, "Jinja file to use instead of the model's template")
+      ->check(kNotEmpty);
 }
 
 Result<Engine> ModelFlags::open() {
@@ -34,6 +39,7 @@ Result<Engine> ModelFlags::open() {
   }
   if (!chat_template_file.empty()) {
     GODWIT_ASSIGN(opened.chat_template, read_input(chat_template_file));
+    opened.chat_template_name = chat_template_file;
   }
   ProgressBar bar("load");
   opened.on_load = [&](double share) { bar.show(share); };
@@ -63,6 +69,9 @@ void GenerateFlags::add_to(CLI::App& verb) {
 
 Result<GenerateOptions> GenerateFlags::read() const {
   GenerateOptions result = options;
+  if (options.max_tokens < -1)
+    return errorf(ErrorCode::kInvalidArgument, "--max-tokens {} makes no sense; -1 means until the model ends",
+                  options.max_tokens);
   for (const std::string& text : logit_bias) {
     int id = 0;
     float value = 0;

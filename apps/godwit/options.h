@@ -27,6 +27,9 @@ struct GenerateFlags {
   Result<GenerateOptions> read() const;
 };
 
+// Refuses an empty text, which is what an unset shell variable leaves.
+extern const CLI::Validator kNotEmpty;
+
 // "2GiB", "512MiB", "1000000" to bytes.
 Result<uint64_t> parse_bytes(const std::string& text);
 // A file's bytes; "-" is stdin.

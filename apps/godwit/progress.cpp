@@ -1,6 +1,7 @@
 #include "progress.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 
 #include <fmt/format.h>
@@ -10,7 +11,7 @@ namespace godwit::cli {
 namespace {
 
 std::string time_text(double seconds) {
-  const auto s = static_cast<int64_t>(seconds + 0.5);
+  const auto s = std::llround(seconds);
   return s < 100 ? fmt::format("{} s", s) : fmt::format("{}:{:02} min", s / 60, s % 60);
 }
 

@@ -6,6 +6,7 @@
 #include "engine/convert.h"
 #include "engine/memory_plan.h"
 #include "progress.h"
+#include "report.h"
 #include "verbs.h"
 
 namespace godwit::cli {
@@ -47,16 +48,15 @@ struct Quantize {
       nlohmann::json exceptions = nlohmann::json::array();
       for (const auto& [tensor, dtype] : report.exceptions)
         exceptions.push_back({{"tensor", tensor}, {"type", dtype_name(dtype)}});
-      std::cout << nlohmann::json{{"file", out},
-                                  {"bytes", report.bytes},
-                                  {"weights", report.weights},
-                                  {"bits_per_weight", bits},
-                                  {"exceptions", exceptions}}
-                       .dump(2)
-                << "\n";
+      const nlohmann::json result = {{"file", out},
+                                     {"bytes", report.bytes},
+                                     {"weights", report.weights},
+                                     {"bits_per_weight", bits},
+                                     {"exceptions", exceptions}};
+      std::cout << json_text(result, 2) << "\n";
       return {};
     }
-    std::cerr << fmt::format("{}: {} in {}, {:.2f} bits per weight\n", out, report.weights, bytes_text(report.bytes),
+    std::cerr << fmt::format("{}: {} weights in {}, {:.2f} bits each\n", out, report.weights, bytes_text(report.bytes),
                              bits);
     for (const auto& [tensor, dtype] : report.exceptions)
       std::cerr << fmt::format("  {} is {}: its rows are no multiple of the block of {}\n", tensor, dtype_name(dtype),

@@ -32,6 +32,10 @@ double prefill_rate(const Generation& g) {
 
 }  // namespace
 
+std::string json_text(const nlohmann::json& value, int indent) {
+  return value.dump(indent, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
 nlohmann::json generation_json(const Engine& engine, const Session& session, const Generation& answer) {
   const EngineInfo info = engine.info();
   return {{"text", answer.text},

@@ -1,11 +1,16 @@
 // What a generation cost, for people and for programs.
 #pragma once
 
+#include <string>
+
 #include <nlohmann/json_fwd.hpp>
 
 #include <godwit/engine.h>
 
 namespace godwit::cli {
+
+// One JSON text; bytes that are no UTF-8 (a file name, say) become U+FFFD.
+std::string json_text(const nlohmann::json& value, int indent = -1);
 
 nlohmann::json generation_json(const Engine& engine, const Session& session, const Generation& answer);
 void print_stats(const Engine& engine, const Session& session, const Generation& answer);  // to stderr

@@ -13,6 +13,12 @@
 namespace godwit::cli {
 namespace {
 
+nlohmann::json logprob_json(const Piece& piece) {
+  nlohmann::json top = nlohmann::json::array();
+  for (const TokenLogprob& other : piece.top) top.push_back({{"id", other.id}, {"logprob", other.logprob}});
+  return {{"id", piece.id}, {"logprob", piece.logprob}, {"top", std::move(top)}};
+}
+
 struct Run {
   ModelFlags model;
   GenerateFlags generate;
@@ -30,6 +36,7 @@ struct Run {
 
   Result<std::vector<TokenId>> tokens(const Engine& engine) const {
     GODWIT_ASSIGN(std::string text, input());
+    if (text.empty()) return errorf(ErrorCode::kInvalidArgument, "the prompt is empty");
     if (!chat) return engine.tokenize(text);
     std::vector<ChatMessage> messages;
     if (!system.empty()) messages.push_back({"system", system});
@@ -55,7 +62,8 @@ struct Run {
     auto on_piece = [&](const Piece& piece) {
       bar.clear();
       if (json) {
-        logprobs.push_back({{"id", piece.id}, {"logprob", piece.logprob}});
+        if (options.sampling.logprobs >= 0 && logprobs.size() < session.tokens().size() - prompt_tokens.size())
+          logprobs.push_back(logprob_json(piece));
         return true;
       }
       writable = std::cout << piece.text << std::flush ? true : false;
@@ -67,8 +75,8 @@ struct Run {
     if (!writable) return errorf(ErrorCode::kIo, "the answer cannot be written to stdout");
     if (json) {
       nlohmann::json report = generation_json(engine, session, answer);
-      if (options.sampling.logprobs > 0) report["logprobs"] = std::move(logprobs);
-      std::cout << report.dump(2) << "\n";
+      if (options.sampling.logprobs >= 0) report["logprobs"] = std::move(logprobs);
+      std::cout << json_text(report, 2) << "\n";
     } else {
       std::cout << "\n";
     }
@@ -83,13 +91,14 @@ void add_run(Program& program) {
   auto state = std::make_shared<Run>();
   CLI::App* verb = add_verb(program, "run", "Continue a text or answer a question about a file");
   verb->add_option("-p,--prompt", state->prompt, "The prompt; with -f it follows the file after a blank line");
-  verb->add_option("-f,--file", state->file, "Read the prompt from this file; '-' is stdin");
+  verb->add_option("-f,--file", state->file, "Read the prompt from this file; '-' is stdin")->check(kNotEmpty);
   verb->add_flag("--chat", state->chat, "Wrap the prompt in the model's chat template as one user message");
   verb->add_option("--system", state->system, "System message (with --chat)");
   verb->add_flag("--stats", state->stats, "Print times and KV memory to stderr at the end");
   state->model.add_to(*verb);
   state->generate.add_to(*verb);
-  verb->add_option("--logprobs", state->generate.options.sampling.logprobs, "Report log-probabilities (with --json)");
+  verb->add_option("--logprobs", state->generate.options.sampling.logprobs,
+                   "With --json: log-probabilities of each token and of this many likeliest");
   verb->callback([&program, state] { program.run = [&program, state] { return state->run(program.json); }; });
 }
 

@@ -7,6 +7,7 @@
 #include "engine/builtin_model.h"
 #include "engine/vocabulary.h"
 #include "options.h"
+#include "report.h"
 #include "verbs.h"
 
 namespace godwit::cli {
@@ -21,7 +22,17 @@ struct Tokenize {
     GODWIT_ASSIGN(ModelSource source, model.empty() ? open_builtin_model() : ModelSource::open(model));
     GODWIT_ASSIGN(Vocabulary vocabulary, load_vocabulary(source, {}));
     const Tokenizer& tokenizer = vocabulary.tokenizer;
+    if (!prompt.empty() && !file.empty())
+      return errorf(ErrorCode::kInvalidArgument, "give the text by -p or by -f, not both");
     if (!decode.empty()) {
+      for (TokenId id : decode)
+        if (id < 0 || id >= tokenizer.vocab_size())
+          return errorf(ErrorCode::kInvalidArgument, "token {} is not in the vocabulary of {} tokens", id,
+                        tokenizer.vocab_size());
+      if (json) {
+        std::cout << json_text({{"text", tokenizer.decode(decode, true)}}) << "\n";
+        return {};
+      }
       std::cout << tokenizer.decode(decode, true) << "\n";
       return {};
     }
@@ -37,7 +48,7 @@ struct Tokenize {
         for (TokenId id : ids) list.push_back(tokenizer.token_text(id));
         report["pieces"] = std::move(list);
       }
-      std::cout << report.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
+      std::cout << json_text(report) << "\n";
     } else if (count) {
       std::cout << ids.size() << "\n";
     } else if (pieces) {
@@ -55,9 +66,10 @@ struct Tokenize {
 void add_tokenize(Program& program) {
   auto state = std::make_shared<Tokenize>();
   CLI::App* verb = add_verb(program, "tokenize", "Turn text into token ids, or ids into text");
-  verb->add_option("-m,--model", state->model, "GGUF file or Hugging Face folder (default: the built-in model)");
+  verb->add_option("-m,--model", state->model, "GGUF file or Hugging Face folder (default: the built-in model)")
+      ->check(kNotEmpty);
   verb->add_option("-p,--prompt", state->prompt, "The text");
-  verb->add_option("-f,--file", state->file, "Read the text from this file; '-' is stdin (default)");
+  verb->add_option("-f,--file", state->file, "Read the text from this file; '-' is stdin (default)")->check(kNotEmpty);
   verb->add_option("--decode", state->decode, "Ids to turn into text");
   verb->add_flag("--count", state->count, "Print only how many tokens there are");
   verb->add_flag("--pieces", state->pieces, "Print each token's text too");

@@ -20,10 +20,11 @@ struct EngineOptions {
   uint64_t kv_budget_bytes = 0;  // hard limit of all KV memory; 0: derived from the machine's memory
   int prefill_chunk = 512;       // tokens of a prompt that run at once
   std::string kv_codec = "f16";
-  std::string prefill = "dense";              // planner of attention over the prompt
-  std::string decode = "dense";               // planner of attention per generated token
-  std::string chat_template;                  // Jinja source; empty: the model's own
-  std::function<void(double share)> on_load;  // progress of loading, from 0 to 1
+  std::string prefill = "dense";                         // planner of attention over the prompt
+  std::string decode = "dense";                          // planner of attention per generated token
+  std::string chat_template;                             // Jinja source; empty: the model's own
+  std::string chat_template_name = "the chat template";  // what errors in that source call it
+  std::function<void(double share)> on_load;             // progress of loading, from 0 to 1
 };
 
 struct SamplingOptions {
@@ -37,7 +38,7 @@ struct SamplingOptions {
   int penalty_window = 64;          // how many last tokens count as seen; -1 is the whole history
   std::vector<std::pair<TokenId, float>> logit_bias;  // added; -infinity bans a token
   uint64_t seed = 0;
-  int logprobs = 0;    // how many top log-probabilities to report
+  int logprobs = -1;   // report the chosen token's log-probability and those of this many likeliest; -1: none
   int min_tokens = 0;  // before this many sampled tokens, none of `end_tokens` is chosen
   std::vector<TokenId> end_tokens;
 };

@@ -36,7 +36,7 @@ Status Engine::Impl::load(const ModelSource& source) {
                                      .context_tokens = options.context_tokens,
                                      .kv_budget_bytes = options.kv_budget_bytes},
                                     config, format, label));
-  GODWIT_ASSIGN(vocabulary, load_vocabulary(source, options.chat_template));
+  GODWIT_ASSIGN(vocabulary, load_vocabulary(source, options.chat_template, options.chat_template_name));
   if (vocabulary->tokenizer.vocab_size() > config.vocab_size)
     return errorf(ErrorCode::kBadData, "{}: the tokenizer knows {} tokens, but the model only {}", label,
                   vocabulary->tokenizer.vocab_size(), config.vocab_size);

@@ -100,7 +100,8 @@ std::string token_or_empty(const Tokenizer& tokenizer, std::optional<TokenId> id
 
 }  // namespace
 
-Result<Vocabulary> load_vocabulary(const ModelSource& source, const std::string& chat_template) {
+Result<Vocabulary> load_vocabulary(const ModelSource& source, const std::string& chat_template,
+                                   const std::string& chat_template_name) {
   std::optional<Tokenizer> tokenizer;
   std::vector<TokenId> ends;
   nlohmann::ordered_json template_json;
@@ -131,7 +132,8 @@ Result<Vocabulary> load_vocabulary(const ModelSource& source, const std::string&
   if (!chat_template.empty()) template_json = chat_template;
   if (template_json.is_string()) vocabulary.chat_source = template_json.get<std::string>();
   auto chat = ChatTemplate::from_json(template_json, token_or_empty(*tokenizer, tokenizer->bos()),
-                                      token_or_empty(*tokenizer, tokenizer->eos()), source.label());
+                                      token_or_empty(*tokenizer, tokenizer->eos()),
+                                      chat_template.empty() ? source.label() : chat_template_name);
   if (chat)
     vocabulary.chat = std::move(*chat);
   else

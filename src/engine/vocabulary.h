@@ -20,9 +20,10 @@ struct Vocabulary {
   std::string chat_error;   // why there is no `chat`
 };
 
-// `chat_template` (Jinja source) replaces the model's own when it is not empty. A template that does not parse is no
-// error here: a model can be used without one.
-Result<Vocabulary> load_vocabulary(const ModelSource& source, const std::string& chat_template);
+// `chat_template` (Jinja source) replaces the model's own when it is not empty; errors in it call it by its name. A
+// template that does not parse is no error here: a model can be used without one.
+Result<Vocabulary> load_vocabulary(const ModelSource& source, const std::string& chat_template,
+                                   const std::string& chat_template_name = {});
 
 // The keys that GgufVocab's comments name.
 Status write_vocab(const GgufVocab& vocab, GgufMetadata& metadata);

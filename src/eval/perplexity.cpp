@@ -9,6 +9,8 @@ namespace godwit {
 
 Result<PerplexityResult> measure_perplexity(const Engine& engine, std::string_view text,
                                             const PerplexityOptions& options, std::stop_token stop) {
+  if (options.max_windows < 0)
+    return errorf(ErrorCode::kInvalidArgument, "{} windows make no sense; 0 means all", options.max_windows);
   if (options.window < 2)
     return errorf(ErrorCode::kInvalidArgument, "a window of {} tokens predicts nothing", options.window);
   GODWIT_ASSIGN(auto tokens, engine.tokenize(text, {.add_special = false}));

@@ -102,9 +102,9 @@ Result<bool> MethodArgs::flag(std::string_view key) const {
 }
 
 Error unknown_method(std::string_view kind, std::string_view name, std::span<const std::string_view> known) {
-  return {ErrorCode::kNotFound, known.empty()
-                                    ? fmt::format("no {} is named '{}'; there are none in this build", kind, name)
-                                    : fmt::format("no {} is named '{}'; there are {}", kind, name, join(known))};
+  return {ErrorCode::kInvalidArgument,
+          known.empty() ? fmt::format("no {} is named '{}'; there are none in this build", kind, name)
+                        : fmt::format("no {} is named '{}'; there are {}", kind, name, join(known))};
 }
 
 }  // namespace godwit

@@ -71,7 +71,7 @@ TEST(KvCodec, FormatsAndErrors) {
   EXPECT_EQ(make_kv_format("bf16", 128)->dtype, DType::kBF16);
   auto unknown = make_kv_format("f61", 128);
   ASSERT_FALSE(unknown);
-  EXPECT_EQ(unknown.error().code, ErrorCode::kNotFound);
+  EXPECT_EQ(unknown.error().code, ErrorCode::kInvalidArgument);
   EXPECT_EQ(unknown.error().message.rfind("no KV codec is named 'f61'; there are bf16, f16, f32", 0), 0u);
   EXPECT_EQ(make_kv_format("f16:bits=2", 128).error().message, "KV codec 'f16' takes no parameters, so not 'bits'");
 }
