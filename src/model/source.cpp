@@ -37,6 +37,12 @@ Result<ModelSource> ModelSource::from_memory(std::shared_ptr<const void> owner, 
 }
 
 Status ModelSource::configure(const ConfigReader& reader) {
+  if (gguf_) {
+    GODWIT_ASSIGN(auto parts, gguf_->metadata().get_or<uint64_t>("split.count", 1));
+    if (parts > 1)
+      return errorf(ErrorCode::kUnsupported,
+                    "{}: this is one of {} parts of a split model; merge the parts into one file first", label_, parts);
+  }
   GODWIT_ASSIGN(family_, find_model_family(reader));
   config_ = {};
   GODWIT_TRY(family_->configure(reader, config_));

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "io/gguf_writer.h"
 #include "model/test_models.h"
 #include "model/weights.h"
 
@@ -67,6 +68,18 @@ TEST(ModelSource, TheEmbeddingSaysTheVocabulary) {
   ModelCopy copy("llama");
   copy.patch("config.json", R"({"vocab_size": 99999})");
   EXPECT_EQ(value_of(ModelSource::open(copy.path())).config().vocab_size, 352);
+}
+
+TEST(ModelSource, PartsOfASplitModelAreRefused) {
+  GgufWriter writer;
+  ASSERT_TRUE(writer.metadata().set("general.architecture", std::string("llama")));
+  ASSERT_TRUE(writer.metadata().set("split.count", uint16_t{3}));
+  std::vector<std::byte> file;
+  ASSERT_TRUE(writer.write([&](std::span<const std::byte> bytes) -> Status {
+    file.insert(file.end(), bytes.begin(), bytes.end());
+    return {};
+  }));
+  expect_error(ModelSource::from_memory(nullptr, file, "part.gguf"), ErrorCode::kUnsupported, "one of 3 parts");
 }
 
 TEST(Weights, SettingsThatDoNotFitTheTensors) {
