@@ -52,8 +52,6 @@ struct Recall {
     GODWIT_ASSIGN(Engine engine, model.open());
     InterruptScope interrupt;
     nlohmann::json rows = nlohmann::json::array();
-    if (!json)
-      std::cout << fmt::format("{:>8}  {:<8} {:>7} {:>7} {:>7}\n", "length", "kind", "asked", "right", "recall");
     for (int length : lengths) {
       RecallResult all;
       for (const std::string& kind : kinds) {

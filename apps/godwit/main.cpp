@@ -1,5 +1,6 @@
 // godwit: one program, one verb per file. Answers go to stdout, everything else to stderr. Exit code 0: done, 1: failed
 // with one line that says why, 2: wrong usage.
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 
@@ -52,9 +53,11 @@ int main(int argc, char** argv) {
   try {
     program.app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    const bool asked_for_help = error.get_exit_code() == 0;
-    const int code = program.app.exit(error);
-    return asked_for_help ? code : 2;
+    if (error.get_exit_code() == 0) return program.app.exit(error);  // --help, --version
+    std::string what = error.what();
+    std::replace(what.begin(), what.end(), '\n', ' ');
+    std::fprintf(stderr, "godwit: %s; --help tells more\n", what.c_str());
+    return 2;
   }
   std::signal(SIGPIPE, SIG_IGN);  // a reader that goes away is an error of write, not our end
   Status status = program.run();
