@@ -1,32 +1,22 @@
 // Speed of the CPU's matmul: shapes of a 1 to 8 billion parameter model, weight types, and rows per call.
 //
-//   kernels_bench --benchmark_filter='matmul/q8_0.*'
+//   ./dev bench --benchmark_filter='limit|matmul/q8_0'
 //
 // Counters: FLOP/s, and bytes/s of weights. Weights rotate through more memory than the caches hold, as in a model.
-// GODWIT_THREADS and GODWIT_SIMD choose threads and SIMD target.
-#include <cstdlib>
 #include <random>
 #include <string>
 #include <vector>
 
 #include <benchmark/benchmark.h>
 
-#include "backend/backend.h"
+#include "bench_backend.h"
 #include "tensor/quant.h"
 
 namespace godwit {
 namespace {
 
 Backend& backend() {
-  static const std::unique_ptr<Backend> made = [] {
-    CpuOptions options;
-    if (const char* threads = std::getenv("GODWIT_THREADS")) options.threads = std::atoi(threads);
-    if (const char* simd = std::getenv("GODWIT_SIMD")) options.simd = simd;
-    auto result = make_cpu_backend(options);
-    GODWIT_CHECK(result.has_value(), "{}", result.error().message);
-    return std::move(*result);
-  }();
-  return *made;
+  return bench_backend();
 }
 
 Tensor upload(Buffer& memory, DType dtype, int64_t rows, int64_t columns, size_t copies) {
