@@ -19,7 +19,10 @@ class Arguments {
 
   bool given(size_t i) const { return values_[i] != nullptr; }
   const Value& operator[](size_t i) const { return *values_[i]; }  // only if given
-  Value value(size_t i, Value otherwise) const { return given(i) ? *values_[i] : std::move(otherwise); }
+  Value value(size_t i, Value otherwise) const {
+    if (given(i)) return *values_[i];
+    return otherwise;
+  }
   bool flag(size_t i, bool otherwise) const { return given(i) ? truthy(*values_[i]) : otherwise; }
   int64_t integer(size_t i, int64_t otherwise) const;
   const std::string& text(size_t i) const;  // given and a string, or an error
