@@ -7,18 +7,19 @@ begins, and the value that the answer must give. The kinds:
     hex        the record "0a1b2c3d" holds "4e5f6071"
     lives      Ada Abbot lives in Riga
     keeps      Ada Abbot keeps the torn map in the attic
+    reverse    1234567 is the special magic number for amber-otter: from the value to the key
     multi      2-4 numbers for one key, listed in the order of the text
     chain      VAR C = VAR B, VAR B = VAR A, VAR A = 5: what is VAR C? The answer walks forward
     variables  the same chain: which variables hold 5? All of them must be named
     sum        a counter that starts at 17 and goes up by small steps; the answer adds them one by one
 """
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from words import (ADJECTIVES, CITIES, FIRST_NAMES, NOUNS, PLACES, SURNAMES, THINGS, hex_digits, variable)
 
 SINGLE = ("number", "hex", "lives", "keeps")
-HARD = ("multi", "chain", "variables", "sum")
-KINDS = SINGLE + HARD
+HARD = {"reverse": 1, "multi": 2, "chain": 1, "variables": 3, "sum": 1}  # kind -> how often training asks for it
+KINDS = SINGLE + tuple(HARD)
 DONT_KNOW = "I don't know. It was not mentioned."
 
 
@@ -29,11 +30,10 @@ class Fact:
     question: str
     lead: str
     value: str
-    keys: list = field(default_factory=list)
 
 
 def _key(r, kind):
-    if kind == "number": return f"{r.choice(ADJECTIVES)}-{r.choice(NOUNS)}"
+    if kind in ("number", "reverse"): return f"{r.choice(ADJECTIVES)}-{r.choice(NOUNS)}"
     if kind == "multi": return f"{r.choice(ADJECTIVES)}-{r.choice(ADJECTIVES)}-{r.choice(NOUNS)}"
     if kind == "sum": return f"{r.choice(ADJECTIVES)} {r.choice(NOUNS)}"
     if kind in ("lives", "keeps"): return f"{r.choice(FIRST_NAMES)} {r.choice(SURNAMES)}"
@@ -44,14 +44,18 @@ def _key(r, kind):
 def make_fact(r, kind, used, hops=None):
     """A fact whose keys are not in `used`, which they join. `hops`: the number of copies in a chain (1-4)."""
     def fresh():
-        while (k := (kind in ("chain", "variables") and "var" or kind, _key(r, kind))) in used: pass
+        while (k := _key(r, kind)) in used: pass
         used.add(k)
-        return k[1]
+        return k
     k = fresh()
     if kind == "number":
         v = r.randint(1000000, 9999999)
         return Fact(kind, [f"The special magic number for {k} is {v}."], f"What is the special magic number for {k}?",
                     f"The special magic number for {k} is", f" {v}.")
+    if kind == "reverse":
+        v = r.randint(1000000, 9999999)
+        return Fact(kind, [f"The special magic number for {k} is {v}."], f"For what is {v} the special magic number?",
+                    f"{v} is the special magic number for", f" {k}.")
     if kind == "hex":
         v = hex_digits(r)
         return Fact(kind, [f'The record "{k}" holds "{v}".'], f'What does the record "{k}" hold?',

@@ -10,7 +10,7 @@ LENGTHS = (64, 512, 2048, 8192, 32768, 131072)
 TASKS = {  # name -> arguments of SampleMaker.retrieval
     "one needle": dict(kinds=["number"], n_facts=1),
     "number": dict(kinds=["number"]), "hex": dict(kinds=["hex"]), "lives": dict(kinds=["lives"]), "keeps": dict(kinds=["keeps"]),
-    "multi": dict(kinds=["multi"]), "chain 2": dict(kinds=["chain"], hops=2), "chain 4": dict(kinds=["chain"], hops=4),
+    "reverse": dict(kinds=["reverse"]), "multi": dict(kinds=["multi"]), "chain 2": dict(kinds=["chain"], hops=2), "chain 4": dict(kinds=["chain"], hops=4),
     "variables 1": dict(kinds=["variables"], hops=1), "variables 2": dict(kinds=["variables"], hops=2),
     "variables 4": dict(kinds=["variables"], hops=4), "sum 2": dict(kinds=["sum"], hops=2),
 }
