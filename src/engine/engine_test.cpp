@@ -61,7 +61,7 @@ TEST(Engine, RefusesUnknownNamesAndListsTheKnown) {
       {"codec", [](auto& o) { o.kv_codec = "zip"; }, {"zip", "f16"}},
       {"codec options", [](auto& o) { o.kv_codec = "f16:bits=2"; }, {"bits"}},
       {"codec syntax", [](auto& o) { o.kv_codec = "f16:"; }, {"f16:"}},
-      {"no codec", [](auto& o) { o.kv_codec = ""; }, {"NAME"}},
+      {"no codec", [](auto& o) { o.kv_codec = ""; }, {"no KV codec is named ''", "f16"}},
       {"prefill", [](auto& o) { o.prefill = "psychic"; }, {"psychic", "dense"}},
       {"decode", [](auto& o) { o.decode = "psychic"; }, {"psychic", "dense"}},
       {"simd", [](auto& o) { o.simd = "mmx"; }, {"mmx", "scalar"}},

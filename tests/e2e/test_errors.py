@@ -39,6 +39,7 @@ def test_wrong_usage_names_the_argument(godwit, arguments, word):
     "options, word",
     [
         (["--kv-codec", "q7"], "bf16, f16, f32"),
+        (["--kv-codec", ""], "bf16, f16, f32"),
         (["--prefill", "bogus"], "dense"),
         (["--decode", "bogus"], "dense"),
         (["--simd", "MMX"], "scalar"),
