@@ -56,8 +56,9 @@ class Session {
   // Adds tokens to the end of the context. They are computed by the next prefill() or generate(). kExhausted when the
   // context cannot hold them: nothing is cut, nothing is added.
   Status append(std::span<const TokenId> tokens);
-  Status append_text(
-      std::string_view text);  // plain text; BOS is added where the session is empty and the model wants it
+  // Plain text. In an empty session it begins as the model wants it (BOS, SentencePiece's space); else it goes on where
+  // the session ends.
+  Status append_text(std::string_view text);
 
   // Computes what was appended, in chunks. kCancelled when `stop` was requested between two chunks: the session is then
   // intact and goes on where it stopped. kExhausted when the KV budget is used up, likewise.

@@ -125,6 +125,15 @@ TEST(Session, FullContextChangesNothing) {
   EXPECT_EQ(value_of(session.generate(greedy(4))).tokens, rest.tokens);
 }
 
+TEST(Session, AppendedTextGoesOnWhereTheSessionEnds) {
+  for (const char* model : {"llama", "mistral", "gemma2", "qwen3"}) {
+    const Engine engine = open(model);
+    Session session = engine.start();
+    for (const char* text : {"Once", " upon", "a", "\ntime"}) ASSERT_TRUE(session.append_text(text).has_value());
+    EXPECT_EQ(engine.detokenize(session.tokens()), "Once upona\ntime") << model;
+  }
+}
+
 TEST(Session, FullMemoryIsAnErrorUntilAnotherSessionDies) {
   EngineOptions options = options_for("qwen3");
   options.context_tokens = 128;

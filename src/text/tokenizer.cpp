@@ -132,8 +132,8 @@ Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text, EncodeOpti
   for (size_t pos = 0; pos < text.size();) {
     const size_t end = utf8_valid_end(text, pos);
     if (end > pos) {
-      GODWIT_TRY(
-          impl_->encode_text(text.substr(pos, end - pos), pos == 0, pos == 0, options.parse_special, scratch, out));
+      const bool first = pos == 0 && !options.continues;
+      GODWIT_TRY(impl_->encode_text(text.substr(pos, end - pos), first, first, options.parse_special, scratch, out));
     }
     size_t broken_end = end;
     while (broken_end < text.size()) {

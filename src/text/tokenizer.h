@@ -27,6 +27,7 @@ namespace godwit {
 struct EncodeOptions {
   bool add_special = true;     // put BOS/EOS around the text where the model wants them
   bool parse_special = false;  // text like <|im_start|> becomes the special token (templates: yes; user content: no)
+  bool continues = false;      // the text goes on where one encoded before it ends: no prefix space
 };
 
 // Where a decoding stands: a prefix space that encoding added has to go from the start of the text.

@@ -198,6 +198,20 @@ INSTANTIATE_TEST_SUITE_P(All, GgufKind,
                                          Pair{"spm_trained", "default"}, Pair{"unigram_bytes", "default"}),
                          [](const auto& param) { return param.param.first; });
 
+TEST(Tokenizer, TextThatContinuesHasNoPrefix) {
+  for (const char* kind : {"llama2", "mistral", "phi3", "spm_trained", "unigram_bytes", "roberta"}) {
+    const Tokenizer tokenizer = load(kind);
+    auto spelled = [&](EncodeOptions options) {
+      std::string text;
+      const auto ids = tokenizer.encode("the the", options).value();
+      for (TokenId id : ids) text += tokenizer.piece(id);
+      return text;
+    };
+    EXPECT_EQ(spelled({.add_special = false}), " the the") << kind;
+    EXPECT_EQ(spelled({.add_special = false, .continues = true}), "the the") << kind;
+  }
+}
+
 TEST(TokenizerGguf, WritesMergesOnlyWhereScoresDoNotSuffice) {
   EXPECT_TRUE(load("llama2").to_gguf_vocab()->merges.empty());
   EXPECT_FALSE(load("spm_trained").to_gguf_vocab()->merges.empty());
