@@ -64,7 +64,7 @@ TEST(Engine, RefusesUnknownNamesAndListsTheKnown) {
       {"no codec", [](auto& o) { o.kv_codec = ""; }, {"no KV codec is named ''", "f16"}},
       {"prefill", [](auto& o) { o.prefill = "psychic"; }, {"psychic", "dense"}},
       {"decode", [](auto& o) { o.decode = "psychic"; }, {"psychic", "dense"}},
-      {"simd", [](auto& o) { o.simd = "mmx"; }, {"mmx", "scalar"}},
+      {"simd", [](auto& o) { o.simd = "mmx"; }, {"mmx", "reference"}},
   };
   for (const auto& c : cases) {
     EngineOptions options = options_for("qwen3");

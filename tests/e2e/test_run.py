@@ -136,7 +136,7 @@ def test_greedy_output_does_not_depend_on_how_it_is_computed(godwit, page, optio
 
 def test_every_simd_target_answers_the_same(godwit):
     targets = godwit.json("methods")["simd"]
-    assert targets[-1] == "scalar"
+    assert targets[-1] == "reference"
     answers = {target: godwit.json("run", "-p", PROMPT, "-n", "8", "--simd", target) for target in targets}
     assert all(target in answers[target]["backend"] for target in targets)
     assert {tuple(report["tokens"]) for report in answers.values()} == {tuple(answers[targets[0]]["tokens"])}
@@ -258,7 +258,7 @@ def test_ctrl_c_while_reading_stops_between_chunks(godwit, book, tmp_path):
 
 
 def test_progress_bar_on_a_terminal_only(godwit, page, tmp_path):
-    slow = ("run", "-f", str(page), "-n", "1", "--simd", "scalar", "-t", "1", "--prefill-chunk", "32")
+    slow = ("run", "-f", str(page), "-n", "1", "--simd", "reference", "-t", "1", "--prefill-chunk", "32")
     page.write_text(page.read_text()[:250])
     wanted = godwit(*slow)  # piped: no bar, or this fails
     out = tmp_path / "out"
