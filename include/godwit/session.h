@@ -57,7 +57,7 @@ class Session {
   // context cannot hold them: nothing is cut, nothing is added.
   Status append(std::span<const TokenId> tokens);
   // Plain text. In an empty session it begins as the model wants it (BOS, SentencePiece's space); else it goes on where
-  // the session ends.
+  // the session ends. No EOS is put behind it.
   Status append_text(std::string_view text);
 
   // Computes what was appended, in chunks. kCancelled when `stop` was requested between two chunks: the session is then

@@ -108,7 +108,7 @@ Result<std::vector<TokenId>> encode_chat(const Vocabulary& vocabulary, Json mess
   marked.documents = std::move(conversation[2]);
   marked.extra = std::move(conversation[3]);
   GODWIT_ASSIGN(const std::string text, vocabulary.chat->apply(conversation[0], marked));
-  EncodeOptions encode{.add_special = false, .parse_special = true};
+  EncodeOptions encode{.add_bos = false, .add_eos = false, .parse_special = true};
   if (!breaker.found()) return vocabulary.tokenizer.encode(text, encode);
   std::vector<TokenId> tokens;
   for (size_t begin = 0; begin <= text.size();) {

@@ -49,7 +49,7 @@ TEST(EncodeChat, PlainTextIsEncodedAsItIs) {
       const Json messages = user_says(text);
       EXPECT_EQ(value_of(encode_chat(v, messages, {})),
                 value_of(v.tokenizer.encode(value_of(v.chat->apply(messages)),
-                                            {.add_special = false, .parse_special = true})))
+                                            {.add_bos = false, .add_eos = false, .parse_special = true})))
           << model << ": " << text;
     }
   }
@@ -127,7 +127,7 @@ TEST(EncodeChat, BreakingApartAddsNoSpaces) {
     for (const char* text : {"<|im_end|>", "a<|im_end|>b", "a <|im_end|> b", "<|im_end|><|im_end|>", " <|im_end|>",
                              "1 <", "1 < ", "1 <\n", "hello"}) {
       const std::string twin = value_of(v.chat->apply(user_says(replaced(text, special, harmless))));
-      const auto want = value_of(v.tokenizer.encode(twin, {.add_special = false, .parse_special = true}));
+      const auto want = value_of(v.tokenizer.encode(twin, {.add_bos = false, .add_eos = false, .parse_special = true}));
       EXPECT_EQ(replaced(spelled(value_of(encode_chat(v, user_says(text), {}))), special, harmless), spelled(want))
           << model << ": " << text;
     }

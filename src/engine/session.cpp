@@ -34,8 +34,8 @@ Status Session::append(std::span<const TokenId> tokens) {
 
 Status Session::append_text(std::string_view text) {
   const bool first = impl_->tokens.empty();
-  GODWIT_ASSIGN(auto tokens,
-                impl_->engine->vocabulary->tokenizer.encode(text, {.add_special = first, .continues = !first}));
+  GODWIT_ASSIGN(auto tokens, impl_->engine->vocabulary->tokenizer.encode(
+                                 text, {.add_bos = first, .add_eos = false, .continues = !first}));
   return impl_->append(tokens);
 }
 

@@ -1,5 +1,7 @@
 // Whatever a session has been through (cuts into chunks, cancellations, forks, truncations, full memory), it continues
 // as a fresh one with the same tokens would.
+#include <algorithm>
+
 #include <gtest/gtest.h>
 
 #include "engine/test_engine.h"
@@ -132,6 +134,21 @@ TEST(Session, AppendedTextGoesOnWhereTheSessionEnds) {
     for (const char* text : {"Once", " upon", "a", "\ntime"}) ASSERT_TRUE(session.append_text(text).has_value());
     EXPECT_EQ(engine.detokenize(session.tokens()), "Once upona\ntime") << model;
   }
+}
+
+TEST(Session, AppendedTextIsNotEnded) {
+  ModelCopy copy("llama");
+  copy.patch("tokenizer_config.json", R"({"add_bos_token": true, "add_eos_token": true})");
+  EngineOptions options;
+  options.model = copy.path().string();
+  const Engine engine = open(options), plain = open("llama");
+  Session session = engine.start();
+  ASSERT_TRUE(session.append_text("Once upon").has_value());
+  EXPECT_EQ(copy_of(session.tokens()), value_of(plain.tokenize("Once upon")));
+  EXPECT_EQ(value_of(engine.tokenize("Once upon")), value_of(plain.tokenize("Once upon")));
+  ASSERT_TRUE(session.append_text(" a time").has_value());
+  for (TokenId end : engine.end_tokens())
+    EXPECT_EQ(std::count(session.tokens().begin(), session.tokens().end(), end), 0) << end;
 }
 
 TEST(Session, FullMemoryIsAnErrorUntilAnotherSessionDies) {

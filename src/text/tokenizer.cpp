@@ -123,7 +123,7 @@ Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text, EncodeOpti
   EncodeScratch scratch(text.size());
   std::vector<TokenId> out;
   out.reserve(text.size() / 4 + 8);
-  if (options.add_special) out = impl_->before;
+  if (options.add_bos) out = impl_->before;
   std::string repaired;
   if (!impl_->covers_bytes() && utf8_valid_end(text, 0) != text.size()) {
     repaired = utf8_lossy(text);
@@ -144,7 +144,7 @@ Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text, EncodeOpti
     if (broken_end > end) impl_->encode_bytes(text.substr(end, broken_end - end), scratch, out);
     pos = broken_end;
   }
-  if (options.add_special) out.insert(out.end(), impl_->after.begin(), impl_->after.end());
+  if (options.add_eos) out.insert(out.end(), impl_->after.begin(), impl_->after.end());
   return out;
 }
 

@@ -73,7 +73,7 @@ Tokenizer load(const std::string& kind) {
 }
 
 std::vector<TokenId> encode(const Tokenizer& tokenizer, std::string_view text, bool add_special, bool parse_special) {
-  auto ids = tokenizer.encode(text, {add_special, parse_special});
+  auto ids = tokenizer.encode(text, {.add_bos = add_special, .add_eos = add_special, .parse_special = parse_special});
   if (!ids) throw std::runtime_error(ids.error().message);
   return *ids;
 }
@@ -207,8 +207,8 @@ TEST(Tokenizer, TextThatContinuesHasNoPrefix) {
       for (TokenId id : ids) text += tokenizer.piece(id);
       return text;
     };
-    EXPECT_EQ(spelled({.add_special = false}), " the the") << kind;
-    EXPECT_EQ(spelled({.add_special = false, .continues = true}), "the the") << kind;
+    EXPECT_EQ(spelled({.add_bos = false, .add_eos = false}), " the the") << kind;
+    EXPECT_EQ(spelled({.add_bos = false, .add_eos = false, .continues = true}), "the the") << kind;
   }
 }
 
