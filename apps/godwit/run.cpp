@@ -81,7 +81,7 @@ struct Run {
       std::cout << "\n";
     }
     if (stats) print_stats(engine, session, answer);
-    return {};
+    return early_end(answer);
   }
 };
 

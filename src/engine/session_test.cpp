@@ -174,6 +174,34 @@ TEST(Session, FullMemoryIsAnErrorUntilAnotherSessionDies) {
   EXPECT_LE(engine.info().kv_bytes_peak, options.kv_budget_bytes);
 }
 
+TEST(Session, AnAnswerThatFillsTheMemoryIsKept) {
+  EngineOptions options = options_for("qwen3");
+  options.context_tokens = 128;
+  options.kv_budget_bytes = 2 * column_bytes(open());
+  const Engine engine = open(options);
+  const auto tokens = prompt(60);
+  Session session = engine.start();
+  append(session, tokens);
+  Generation first;
+  {
+    Session other = engine.start();
+    append(other, prompt(10, 2));
+    ASSERT_TRUE(other.prefill().has_value());
+    std::string streamed;
+    first = value_of(session.generate(greedy(20), [&](const Piece& piece) {
+      streamed += piece.text;
+      return true;
+    }));
+    EXPECT_EQ(first.finish, FinishReason::kKvExhausted);
+    EXPECT_EQ(first.tokens, cold(open(), tokens, 5));  // four fill the page, the fifth needs no room yet
+    EXPECT_EQ(first.text, streamed);
+    EXPECT_EQ(copy_of(session.tokens()), joined(tokens, first.tokens));
+    expect_error(session.generate(greedy(1)), ErrorCode::kExhausted, "KV memory is full");
+  }
+  const Generation rest = value_of(session.generate(greedy(20)));
+  EXPECT_EQ(joined(first.tokens, rest.tokens), cold(open(), tokens, 25));
+}
+
 TEST(Session, ForksShareMemoryAndDiverge) {
   const Engine engine = open();
   const auto tokens = prompt(150), left = prompt(10, 7), right = prompt(70, 8);
