@@ -81,6 +81,8 @@ struct Run {
       std::cout << "\n";
     }
     if (stats) print_stats(engine, session, answer);
+    if (answer.finish == FinishReason::kCancelled)
+      return errorf(ErrorCode::kCancelled, "interrupted after {} tokens", answer.tokens.size());
     return early_end(answer);
   }
 };

@@ -1,4 +1,7 @@
-"""Exit codes and messages: 0 done, 1 failed, 2 wrong usage; one line on stderr that says why, nothing on stdout."""
+"""Exit codes and messages: 0 done, 1 failed, 2 wrong usage; one line on stderr that says why, nothing on stdout.
+
+130, after Ctrl-C, is in test_run.py.
+"""
 
 import os
 import shutil

@@ -243,7 +243,17 @@ def test_ctrl_c_ends_the_answer_and_reports_it(godwit):
     out, err = running.communicate(timeout=20)
     report = json.loads(out)
     assert report["finish_reason"] == "cancelled" and report["completion_tokens"] == len(report["tokens"]) > 0
-    assert err == b""
+    assert running.returncode == 130
+    assert err.decode() == f"godwit: interrupted after {report['completion_tokens']} tokens\n"
+
+
+def test_ctrl_c_leaves_the_answer_so_far_on_stdout(godwit):
+    running = godwit.start("run", "-p", PROMPT, "--ignore-eos")
+    interrupt(running)
+    out, err = running.communicate(timeout=20)
+    assert running.returncode == 130
+    count = int(re.fullmatch(r"godwit: interrupted after (\d+) tokens\n", err.decode()).group(1))
+    assert count > 0 and out.decode() == godwit("run", "-p", PROMPT, "--ignore-eos", "-n", str(count))
 
 
 def test_ctrl_c_while_reading_stops_between_chunks(godwit, book, tmp_path):
@@ -252,7 +262,7 @@ def test_ctrl_c_while_reading_stops_between_chunks(godwit, book, tmp_path):
     running = godwit.start("run", "-f", str(file), "-n", "1")
     interrupt(running)
     out, err = running.communicate(timeout=20)
-    assert running.returncode == 1 and out == b""
+    assert running.returncode == 130 and out == b""
     count = len(godwit.tokens(book))
     assert re.fullmatch(rf"godwit: stopped after \d+ of {count} tokens\n", err.decode())
 
