@@ -29,6 +29,13 @@ constexpr const char* kHelp =
     "  A line that ends in \\ goes on in the next one; so does text between two lines of \"\"\".\n"
     "  Ctrl-C stops an answer.\n";
 
+// "~" and "~/…" are the home folder, as a shell would have it.
+std::string expand_home(const std::string& path) {
+  const char* home = std::getenv("HOME");
+  const bool wanted = path == "~" || path.rfind("~/", 0) == 0;
+  return wanted && home != nullptr ? home + path.substr(1) : path;
+}
+
 // While it lives, SIGINT only sets a flag, so that the read it interrupts can be told from the end of the input.
 class PromptInterrupt {
  public:
@@ -152,7 +159,7 @@ struct Chat {
                                info.backend, session.tokens().size(), info.context_tokens,
                                bytes_text(session.kv_bytes()), bytes_text(info.kv_budget_bytes));
     } else if (line.rfind("/file ", 0) == 0) {
-      auto text = read_input(line.substr(6));
+      auto text = read_input(expand_home(line.substr(6)));
       if (text)
         attached += *text + "\n\n";
       else
@@ -194,6 +201,7 @@ struct Chat {
       std::cout << std::endl;
     if (!std::cout) return errorf(ErrorCode::kIo, "the answer cannot be written to stdout");
     if (stats) print_stats(engine, session, result);
+    if (Status end = early_end(result); !end) std::cerr << end.error().message << "\n";
     return {};
   }
 

@@ -1,5 +1,5 @@
 // godwit: one program, one verb per file. Answers go to stdout, everything else to stderr. Exit code 0: done, 1: failed
-// with one line that says why, 2: wrong usage.
+// with one line that says why, 2: wrong usage, 130: interrupted by Ctrl-C.
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
@@ -18,6 +18,7 @@ namespace {
 
 int exit_code(const Error& error) {
   std::fprintf(stderr, "godwit: %s\n", error.message.c_str());
+  if (error.code == ErrorCode::kCancelled) return 130;  // as a shell reports a program that SIGINT ended
   return error.code == ErrorCode::kInvalidArgument ? 2 : 1;
 }
 

@@ -49,7 +49,7 @@ Status run(bool json) {
   for (const DTypeInfo& type : all_dtypes())
     if (type.dtype != DType::kI32) report["weight_types"].push_back(type.name);
   for (const std::string& target : cpu_simd_targets()) report["simd"].push_back(target);
-  report["simd"].push_back("scalar");
+  report["simd"].push_back("reference");
   if (json) {
     std::cout << report.dump(2) << "\n";
     return {};

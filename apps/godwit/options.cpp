@@ -19,7 +19,7 @@ void ModelFlags::add_to(CLI::App& verb) {
   group->add_option("-m,--model", options.model, "GGUF file or Hugging Face folder (default: the built-in model)")
       ->check(kNotEmpty);
   group->add_option("-t,--threads", options.threads, "Threads (default: all cores)");
-  group->add_option("--simd", options.simd, "SIMD target, or 'scalar' (default: the machine's best)");
+  group->add_option("--simd", options.simd, "SIMD target, or 'reference' (default: the machine's best)");
   group->add_option("-c,--ctx", options.context_tokens,
                     "Longest context in tokens (default: the model's, or what fits)");
   group->add_option("--prefill-chunk", options.prefill_chunk, "Prompt tokens computed at once")->capture_default_str();

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/result.h"
 #include "engine/memory_plan.h"
 
 namespace godwit::cli {
@@ -17,6 +18,8 @@ const char* finish_name(FinishReason reason) {
       return "length";
     case FinishReason::kCancelled:
       return "cancelled";
+    case FinishReason::kKvExhausted:
+      return "kv_exhausted";
   }
   return "";
 }
@@ -34,6 +37,14 @@ double prefill_rate(const Generation& g) {
 
 std::string json_text(const nlohmann::json& value, int indent) {
   return value.dump(indent, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+Status early_end(const Generation& answer) {
+  if (answer.finish == FinishReason::kKvExhausted)
+    return errorf(ErrorCode::kExhausted,
+                  "the answer breaks off after {} tokens: the KV memory is full; raise --kv-memory",
+                  answer.tokens.size());
+  return {};
 }
 
 nlohmann::json generation_json(const Engine& engine, const Session& session, const Generation& answer) {

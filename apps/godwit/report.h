@@ -12,6 +12,9 @@ namespace godwit::cli {
 // One JSON text; bytes that are no UTF-8 (a file name, say) become U+FFFD.
 std::string json_text(const nlohmann::json& value, int indent = -1);
 
+// An error that says why the answer breaks off, where it does.
+Status early_end(const Generation& answer);
+
 nlohmann::json generation_json(const Engine& engine, const Session& session, const Generation& answer);
 void print_stats(const Engine& engine, const Session& session, const Generation& answer);  // to stderr
 

@@ -81,7 +81,9 @@ struct Run {
       std::cout << "\n";
     }
     if (stats) print_stats(engine, session, answer);
-    return {};
+    if (answer.finish == FinishReason::kCancelled)
+      return errorf(ErrorCode::kCancelled, "interrupted after {} tokens", answer.tokens.size());
+    return early_end(answer);
   }
 };
 

@@ -40,7 +40,8 @@ struct Tokenize {
     if (prompt.empty()) {
       GODWIT_ASSIGN(text, read_input(file.empty() ? "-" : file));
     }
-    GODWIT_ASSIGN(auto ids, tokenizer.encode(text, {.add_special = !no_bos, .parse_special = parse_special}));
+    GODWIT_ASSIGN(auto ids,
+                  tokenizer.encode(text, {.add_bos = !no_bos, .add_eos = !no_bos, .parse_special = parse_special}));
     if (json) {
       nlohmann::json report = {{"count", ids.size()}, {"tokens", ids}};
       if (pieces) {

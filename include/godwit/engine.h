@@ -47,9 +47,10 @@ class Engine {
   EngineInfo info() const;
 
   struct TokenizeOptions {
-    bool add_special = true;     // BOS and EOS where the model wants them
+    bool add_bos = true;         // where the model wants it
     bool parse_special = false;  // "<|im_end|>" in the text is that token
   };
+  // The text is taken as one to be continued: no EOS is put behind it, whatever the model's tokenizer would do.
   Result<std::vector<TokenId>> tokenize(std::string_view text) const { return tokenize(text, TokenizeOptions()); }
   Result<std::vector<TokenId>> tokenize(std::string_view text, TokenizeOptions options) const;
   std::string detokenize(std::span<const TokenId> tokens, bool keep_special = false) const;

@@ -15,7 +15,7 @@ using TokenId = int32_t;
 struct EngineOptions {
   std::string model;             // a GGUF file or a Hugging Face folder; empty: the model built into the library
   int threads = 0;               // 0: all cores this process may use
-  std::string simd;              // "": the best of the machine; "scalar": reference kernels
+  std::string simd;              // "": the best of the machine; "reference": the slow, plain kernels
   int context_tokens = 0;        // longest sequence; 0: the model's own, or what fits into memory
   uint64_t kv_budget_bytes = 0;  // hard limit of all KV memory; 0: derived from the machine's memory
   int prefill_chunk = 512;       // tokens of a prompt that run at once

@@ -27,7 +27,12 @@ struct Piece {
   std::vector<TokenLogprob> top;  // as many as SamplingOptions::logprobs
 };
 
-enum class FinishReason { kStop, kLength, kCancelled };
+enum class FinishReason {
+  kStop,         // an end token, a stop token or a stop string
+  kLength,       // max_tokens, or the context is full
+  kCancelled,    // a stop request, or on_piece returned false
+  kKvExhausted,  // the KV budget is used up; the session can go on once memory is free
+};
 
 struct Generation {
   std::string text;
@@ -56,15 +61,17 @@ class Session {
   // Adds tokens to the end of the context. They are computed by the next prefill() or generate(). kExhausted when the
   // context cannot hold them: nothing is cut, nothing is added.
   Status append(std::span<const TokenId> tokens);
-  Status append_text(
-      std::string_view text);  // plain text; BOS is added where the session is empty and the model wants it
+  // Plain text. In an empty session it begins as the model wants it (BOS, SentencePiece's space); else it goes on where
+  // the session ends. No EOS is put behind it.
+  Status append_text(std::string_view text);
 
   // Computes what was appended, in chunks. kCancelled when `stop` was requested between two chunks: the session is then
   // intact and goes on where it stopped. kExhausted when the KV budget is used up, likewise.
   Status prefill(const std::function<void(const Progress&)>& on_progress = {}, std::stop_token stop = {});
 
   // Computes what was appended, then samples until an end. `on_piece` may be empty; returning false ends the
-  // generation. REQUIRES: the session is not empty.
+  // generation. A stop request or a used-up KV budget is prefill()'s error while the prompt is computed; after that,
+  // what was generated so far is returned and `finish` says why it ends there. REQUIRES: the session is not empty.
   Result<Generation> generate(const GenerateOptions& options, const std::function<bool(const Piece&)>& on_piece = {},
                               const std::function<void(const Progress&)>& on_progress = {}, std::stop_token stop = {});
 

@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "attn/plan.h"
+#include "attn/dense.h"
 #include "kv/codec.h"
 
 namespace godwit {

@@ -28,11 +28,6 @@ struct PlanRequest {
   std::span<const AttentionSegment> segments;
 };
 
-// Adds one tile per segment and KV head that lists every page a row of the segment may see: all but those wholly after
-// its last row or wholly before the window of its first.
-void add_dense(const PlanRequest& request, AttentionPlan& plan);
-AttentionPlan dense_plan(const PlanRequest& request);
-
 // May keep state between calls; one thread at a time.
 class AttentionPlanner {
  public:

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "attn/dense.h"
 #include "kv/fake_kv_backend.h"
 
 namespace godwit {
@@ -115,6 +116,21 @@ TEST_F(PlanTest, CoversExactlyWhatRowsCanSee) {
       }
     }
     EXPECT_EQ(plan.tiles.size(), tiles);
+  }
+}
+
+TEST_F(PlanTest, DenseIsTheSameInBothTables) {
+  auto sequence = make(40);
+  const AttentionSegment segments[] = {{sequence.get(), 0, 3, 20}, {sequence.get(), 3, 4, 39}};
+  const PlanRequest request{.layer = 1, .window = 9, .segments = segments};
+  const AttentionPlan want = dense_plan(request);
+  ASSERT_EQ(want.tiles.size(), 6u);
+  for (auto make_planner : {make_prefill_planner, make_decode_planner}) {
+    AttentionPlan plan;
+    (*make_planner("dense"))->add(request, plan);
+    ASSERT_EQ(plan.tiles.size(), want.tiles.size());
+    ASSERT_EQ(plan.pages.size(), want.pages.size());
+    for (size_t i = 0; i < plan.pages.size(); ++i) EXPECT_EQ(plan.pages[i].ordinal, want.pages[i].ordinal) << i;
   }
 }
 

@@ -121,10 +121,10 @@ class Backend {
 
 struct CpuOptions {
   int threads = 0;   // 0: all usable cores
-  std::string simd;  // "": best; else a name of cpu_simd_targets(), or "scalar" for the reference kernels
+  std::string simd;  // "": best; else a name of cpu_simd_targets(), or "reference" for the reference kernels
 };
 Result<std::unique_ptr<Backend>> make_cpu_backend(const CpuOptions& options);
-std::span<const std::string> cpu_simd_targets();  // what this machine runs, best first, without "scalar"
+std::span<const std::string> cpu_simd_targets();  // what this machine runs, best first, without "reference"
 
 // For tests: wraps a CPU back-end whose memory can be touched only while one of its operations runs.
 Result<std::unique_ptr<Backend>> make_guarded_backend(const CpuOptions& options);

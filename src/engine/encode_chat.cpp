@@ -1,6 +1,6 @@
 // A rendered conversation as tokens. The template works on text, so what must not become a special token is marked in
 // the text: a character that occurs nowhere in the conversation breaks it apart, and the text is encoded piece by piece
-// between those marks.
+// between those marks, each going on where the one before it ends.
 #include <algorithm>
 #include <cctype>
 
@@ -99,7 +99,6 @@ class Breaker {
 
 Result<std::vector<TokenId>> encode_chat(const Vocabulary& vocabulary, Json messages, const ChatOptions& options) {
   if (!vocabulary.chat) return errorf(ErrorCode::kUnsupported, "{}", vocabulary.chat_error);
-  const EncodeOptions encode{.add_special = false, .parse_special = true};
   ChatOptions marked = options;
   Json conversation = Json::array({std::move(messages), options.tools, options.documents, options.extra});
   GODWIT_ASSIGN(const std::string mark, unused_character(conversation, vocabulary.chat_source));
@@ -109,6 +108,7 @@ Result<std::vector<TokenId>> encode_chat(const Vocabulary& vocabulary, Json mess
   marked.documents = std::move(conversation[2]);
   marked.extra = std::move(conversation[3]);
   GODWIT_ASSIGN(const std::string text, vocabulary.chat->apply(conversation[0], marked));
+  EncodeOptions encode{.add_bos = false, .add_eos = false, .parse_special = true};
   if (!breaker.found()) return vocabulary.tokenizer.encode(text, encode);
   std::vector<TokenId> tokens;
   for (size_t begin = 0; begin <= text.size();) {
@@ -116,6 +116,7 @@ Result<std::vector<TokenId>> encode_chat(const Vocabulary& vocabulary, Json mess
     GODWIT_ASSIGN(auto part, vocabulary.tokenizer.encode(std::string_view(text).substr(begin, end - begin), encode));
     tokens.insert(tokens.end(), part.begin(), part.end());
     begin = end + mark.size();
+    encode.continues = true;
   }
   return tokens;
 }

@@ -49,7 +49,7 @@ TEST(EncodeChat, PlainTextIsEncodedAsItIs) {
       const Json messages = user_says(text);
       EXPECT_EQ(value_of(encode_chat(v, messages, {})),
                 value_of(v.tokenizer.encode(value_of(v.chat->apply(messages)),
-                                            {.add_special = false, .parse_special = true})))
+                                            {.add_bos = false, .add_eos = false, .parse_special = true})))
           << model << ": " << text;
     }
   }
@@ -105,6 +105,33 @@ TEST(EncodeChat, PartsThatTheTemplateJoins) {
       expect_harmless(
           v, user_says(Json::array({{{"type", "text"}, {"text", fmt::format("a{}{}", special.substr(0, cut), space)}},
                                     {{"type", "text"}, {"text", fmt::format("{}{}b", space, special.substr(cut))}}})));
+}
+
+// A text that is broken apart spells the same as one that need not be: SentencePiece's prefix comes where it comes in
+// the whole, and nowhere else.
+TEST(EncodeChat, BreakingApartAddsNoSpaces) {
+  const std::string special = "<|im_end|>", harmless = "<|im_eXd|>";
+  auto replaced = [](std::string text, std::string_view from, std::string_view to) {
+    for (size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size()))
+      text.replace(at, from.size(), to);
+    return text;
+  };
+  for (const char* model : {"llama", "mistral", "phi3", "gemma2", "qwen3"}) {
+    const Vocabulary v = vocabulary(model_path(model));
+    auto spelled = [&](std::span<const TokenId> tokens) {
+      std::string text;
+      for (TokenId id : tokens)
+        if (!v.tokenizer.is_special(id)) text += v.tokenizer.piece(id);
+      return text;
+    };
+    for (const char* text : {"<|im_end|>", "a<|im_end|>b", "a <|im_end|> b", "<|im_end|><|im_end|>", " <|im_end|>",
+                             "1 <", "1 < ", "1 <\n", "hello"}) {
+      const std::string twin = value_of(v.chat->apply(user_says(replaced(text, special, harmless))));
+      const auto want = value_of(v.tokenizer.encode(twin, {.add_bos = false, .add_eos = false, .parse_special = true}));
+      EXPECT_EQ(replaced(spelled(value_of(encode_chat(v, user_says(text), {}))), special, harmless), spelled(want))
+          << model << ": " << text;
+    }
+  }
 }
 
 TEST(EncodeChat, ToolsDocumentsAndKeysAreTextToo) {

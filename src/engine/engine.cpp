@@ -75,7 +75,8 @@ EngineInfo Engine::info() const {
 }
 
 Result<std::vector<TokenId>> Engine::tokenize(std::string_view text, TokenizeOptions options) const {
-  return impl_->vocabulary->tokenizer.encode(text, {options.add_special, options.parse_special});
+  return impl_->vocabulary->tokenizer.encode(
+      text, {.add_bos = options.add_bos, .add_eos = false, .parse_special = options.parse_special});
 }
 
 std::string Engine::detokenize(std::span<const TokenId> tokens, bool keep_special) const {

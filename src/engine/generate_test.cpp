@@ -23,7 +23,7 @@ class Generate : public testing::Test {
     return options;
   }
   TokenId token_of(std::string_view text) {
-    const auto tokens = value_of(engine_.tokenize(text, {.add_special = false}));
+    const auto tokens = value_of(engine_.tokenize(text, {.add_bos = false}));
     EXPECT_EQ(tokens.size(), 1U) << text;
     return tokens[0];
   }

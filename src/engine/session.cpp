@@ -34,7 +34,8 @@ Status Session::append(std::span<const TokenId> tokens) {
 
 Status Session::append_text(std::string_view text) {
   const bool first = impl_->tokens.empty();
-  GODWIT_ASSIGN(auto tokens, impl_->engine->vocabulary->tokenizer.encode(text, {.add_special = first}));
+  GODWIT_ASSIGN(auto tokens, impl_->engine->vocabulary->tokenizer.encode(
+                                 text, {.add_bos = first, .add_eos = false, .continues = !first}));
   return impl_->append(tokens);
 }
 
@@ -91,7 +92,14 @@ Result<Generation> Session::generate(const GenerateOptions& options, const std::
       out.finish = FinishReason::kCancelled;
       break;
     }
-    if (s.computed() < s.tokens.size()) GODWIT_TRY(s.step(1, *e.decode_planner, nullptr));
+    if (s.computed() < s.tokens.size()) {
+      Status status = s.step(1, *e.decode_planner, nullptr);
+      if (!status && status.error().code == ErrorCode::kExhausted) {
+        out.finish = FinishReason::kKvExhausted;
+        break;
+      }
+      GODWIT_TRY(status);
+    }
     GODWIT_ASSIGN(SampledToken token, sampler.sample(s.logits, s.tokens));
     s.tokens.push_back(token.id);
     out.tokens.push_back(token.id);

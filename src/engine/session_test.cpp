@@ -1,5 +1,7 @@
 // Whatever a session has been through (cuts into chunks, cancellations, forks, truncations, full memory), it continues
 // as a fresh one with the same tokens would.
+#include <algorithm>
+
 #include <gtest/gtest.h>
 
 #include "engine/test_engine.h"
@@ -125,6 +127,30 @@ TEST(Session, FullContextChangesNothing) {
   EXPECT_EQ(value_of(session.generate(greedy(4))).tokens, rest.tokens);
 }
 
+TEST(Session, AppendedTextGoesOnWhereTheSessionEnds) {
+  for (const char* model : {"llama", "mistral", "gemma2", "qwen3"}) {
+    const Engine engine = open(model);
+    Session session = engine.start();
+    for (const char* text : {"Once", " upon", "a", "\ntime"}) ASSERT_TRUE(session.append_text(text).has_value());
+    EXPECT_EQ(engine.detokenize(session.tokens()), "Once upona\ntime") << model;
+  }
+}
+
+TEST(Session, AppendedTextIsNotEnded) {
+  ModelCopy copy("llama");
+  copy.patch("tokenizer_config.json", R"({"add_bos_token": true, "add_eos_token": true})");
+  EngineOptions options;
+  options.model = copy.path().string();
+  const Engine engine = open(options), plain = open("llama");
+  Session session = engine.start();
+  ASSERT_TRUE(session.append_text("Once upon").has_value());
+  EXPECT_EQ(copy_of(session.tokens()), value_of(plain.tokenize("Once upon")));
+  EXPECT_EQ(value_of(engine.tokenize("Once upon")), value_of(plain.tokenize("Once upon")));
+  ASSERT_TRUE(session.append_text(" a time").has_value());
+  for (TokenId end : engine.end_tokens())
+    EXPECT_EQ(std::count(session.tokens().begin(), session.tokens().end(), end), 0) << end;
+}
+
 TEST(Session, FullMemoryIsAnErrorUntilAnotherSessionDies) {
   EngineOptions options = options_for("qwen3");
   options.context_tokens = 128;
@@ -146,6 +172,34 @@ TEST(Session, FullMemoryIsAnErrorUntilAnotherSessionDies) {
   }
   EXPECT_EQ(value_of(session.generate(greedy(6))).tokens, cold(open(), second, 6));
   EXPECT_LE(engine.info().kv_bytes_peak, options.kv_budget_bytes);
+}
+
+TEST(Session, AnAnswerThatFillsTheMemoryIsKept) {
+  EngineOptions options = options_for("qwen3");
+  options.context_tokens = 128;
+  options.kv_budget_bytes = 2 * column_bytes(open());
+  const Engine engine = open(options);
+  const auto tokens = prompt(60);
+  Session session = engine.start();
+  append(session, tokens);
+  Generation first;
+  {
+    Session other = engine.start();
+    append(other, prompt(10, 2));
+    ASSERT_TRUE(other.prefill().has_value());
+    std::string streamed;
+    first = value_of(session.generate(greedy(20), [&](const Piece& piece) {
+      streamed += piece.text;
+      return true;
+    }));
+    EXPECT_EQ(first.finish, FinishReason::kKvExhausted);
+    EXPECT_EQ(first.tokens, cold(open(), tokens, 5));  // four fill the page, the fifth needs no room yet
+    EXPECT_EQ(first.text, streamed);
+    EXPECT_EQ(copy_of(session.tokens()), joined(tokens, first.tokens));
+    expect_error(session.generate(greedy(1)), ErrorCode::kExhausted, "KV memory is full");
+  }
+  const Generation rest = value_of(session.generate(greedy(20)));
+  EXPECT_EQ(joined(first.tokens, rest.tokens), cold(open(), tokens, 25));
 }
 
 TEST(Session, ForksShareMemoryAndDiverge) {

@@ -115,7 +115,7 @@ Result<Vocabulary> load_vocabulary(const ModelSource& source, const std::string&
     if (text) template_json = *text;
   } else {
     const HfFolder& folder = *source.folder();
-    GODWIT_ASSIGN(std::string json, file_text(folder.path() / "tokenizer.json"));
+    GODWIT_ASSIGN(std::string json, folder.tokenizer());
     std::string config;
     if (folder.tokenizer_config()) {
       GODWIT_ASSIGN(config, file_text(folder.path() / "tokenizer_config.json"));

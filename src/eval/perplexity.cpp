@@ -13,8 +13,8 @@ Result<PerplexityResult> measure_perplexity(const Engine& engine, std::string_vi
     return errorf(ErrorCode::kInvalidArgument, "{} windows make no sense; 0 means all", options.max_windows);
   if (options.window < 2)
     return errorf(ErrorCode::kInvalidArgument, "a window of {} tokens predicts nothing", options.window);
-  GODWIT_ASSIGN(auto tokens, engine.tokenize(text, {.add_special = false}));
-  GODWIT_ASSIGN(auto begin, engine.tokenize("", {.add_special = true}));  // BOS, where the model wants one
+  GODWIT_ASSIGN(auto tokens, engine.tokenize(text, {.add_bos = false}));
+  GODWIT_ASSIGN(auto begin, engine.tokenize("", {.add_bos = true}));  // BOS, where the model wants one
   const auto window = static_cast<size_t>(options.window);
   size_t windows = tokens.size() / window;
   if (options.max_windows > 0) windows = std::min(windows, static_cast<size_t>(options.max_windows));

@@ -21,7 +21,7 @@ const std::string kText = [] {
 // Windows of `window` tokens, each after `begin`; the first token of a window counts only where something comes before
 // it.
 double mean_by_hand(const Engine& engine, size_t window, size_t windows, std::span<const TokenId> begin) {
-  const auto tokens = value_of(engine.tokenize(kText, {.add_special = false}));
+  const auto tokens = value_of(engine.tokenize(kText, {.add_bos = false}));
   double sum = 0;
   size_t counted = 0;
   for (size_t w = 0; w < windows; ++w) {
@@ -60,7 +60,7 @@ TEST(Perplexity, EqualsTheSumByHand) {
 
 TEST(Perplexity, DropsTheRest) {
   const Engine engine = open();
-  const auto count = static_cast<int64_t>(value_of(engine.tokenize(kText, {.add_special = false})).size());
+  const auto count = static_cast<int64_t>(value_of(engine.tokenize(kText, {.add_bos = false})).size());
   PerplexityOptions options;
   options.window = 50;
   EXPECT_EQ(value_of(measure_perplexity(engine, kText, options)).tokens, count / 50 * 49);

@@ -9,7 +9,7 @@ namespace godwit {
 
 Result<RecallResult> measure_recall(const Engine& engine, std::string_view text, const RecallOptions& options,
                                     std::stop_token stop) {
-  GODWIT_ASSIGN(std::vector<TokenId> book, engine.tokenize(text, {.add_special = false}));
+  GODWIT_ASSIGN(std::vector<TokenId> book, engine.tokenize(text, {.add_bos = false}));
   GODWIT_ASSIGN(RecallSampleMaker maker, RecallSampleMaker::create(engine, std::move(book), options));
   RecallResult result;
   for (int i = 0; i < options.samples; ++i) {

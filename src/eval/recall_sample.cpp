@@ -33,7 +33,7 @@ Result<RecallSampleMaker> RecallSampleMaker::create(const Engine& engine, Tokens
     return errorf(ErrorCode::kInvalidArgument, "the text has {} tokens, but contexts of {} are asked for", book.size(),
                   options.length);
   RecallSampleMaker maker(engine, std::move(book), options);
-  GODWIT_ASSIGN(maker.opening_, engine.tokenize("", {.add_special = true}));
+  GODWIT_ASSIGN(maker.opening_, engine.tokenize("", {.add_bos = true}));
   GODWIT_ASSIGN(const Tokens turn, maker.encode("<|im_start|>user\n", true));
   join(maker.opening_, turn);
   return maker;
@@ -70,7 +70,7 @@ Result<RecallSample> RecallSampleMaker::make() {
 }
 
 Result<Tokens> RecallSampleMaker::encode(std::string_view text, bool special) const {
-  return engine_.tokenize(text, {.add_special = false, .parse_special = special});
+  return engine_.tokenize(text, {.add_bos = false, .parse_special = special});
 }
 
 Result<RecallQuestion> RecallSampleMaker::ask(const Fact& fact, bool first) const {

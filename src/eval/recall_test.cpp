@@ -23,7 +23,7 @@ std::string book() {
 
 std::vector<RecallSample> samples(const Engine& engine, const RecallOptions& options) {
   auto maker =
-      value_of(RecallSampleMaker::create(engine, value_of(engine.tokenize(book(), {.add_special = false})), options));
+      value_of(RecallSampleMaker::create(engine, value_of(engine.tokenize(book(), {.add_bos = false})), options));
   std::vector<RecallSample> result;
   for (int i = 0; i < options.samples; ++i) result.push_back(value_of(maker.make()));
   return result;

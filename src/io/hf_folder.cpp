@@ -15,8 +15,8 @@ using nlohmann::json;
 struct HfFolder::Files {
   std::filesystem::path folder;
   Safetensors weights;
-  json config, generation_config, tokenizer, tokenizer_config;  // null when the file is absent
-  std::optional<std::string> chat_template;                     // of chat_template.jinja
+  json config, generation_config, tokenizer_config;  // null when the file is absent
+  std::optional<std::string> chat_template;          // of chat_template.jinja
 };
 
 namespace {
@@ -31,11 +31,11 @@ JsonLimits config_limits() {
 }
 
 // The object in a file, or null when there is no such file.
-Result<json> read_object(const std::filesystem::path& path, JsonLimits limits) {
+Result<json> read_object(const std::filesystem::path& path) {
   auto file = MappedFile::open(path);
   if (!file && file.error().code == ErrorCode::kNotFound) return json();
   if (!file) return tl::unexpected(std::move(file).error());
-  GODWIT_ASSIGN(json value, parse_json((*file)->text(), path.string(), limits));
+  GODWIT_ASSIGN(json value, parse_json((*file)->text(), path.string(), config_limits()));
   GODWIT_TRY(JsonObject::of(value, path.string()));
   return value;
 }
@@ -71,18 +71,17 @@ Result<HfFolder> HfFolder::open(const std::filesystem::path& folder) {
   if (kind != std::filesystem::file_type::directory)
     return errorf(ErrorCode::kInvalidArgument, "{}: is not a folder", folder.string());
 
-  GODWIT_ASSIGN(json config, read_object(folder / "config.json", config_limits()));
+  GODWIT_ASSIGN(json config, read_object(folder / "config.json"));
   if (config.is_null())
     return errorf(ErrorCode::kNotFound, "{}: config.json is missing; give the folder of a Hugging Face model",
                   folder.string());
-  GODWIT_ASSIGN(json generation_config, read_object(folder / "generation_config.json", config_limits()));
-  GODWIT_ASSIGN(json tokenizer_config, read_object(folder / "tokenizer_config.json", config_limits()));
-  GODWIT_ASSIGN(json tokenizer, read_object(folder / "tokenizer.json", JsonLimits()));
+  GODWIT_ASSIGN(json generation_config, read_object(folder / "generation_config.json"));
+  GODWIT_ASSIGN(json tokenizer_config, read_object(folder / "tokenizer_config.json"));
   GODWIT_ASSIGN(auto chat_template, read_template(folder / "chat_template.jinja"));
   GODWIT_ASSIGN(Safetensors weights, Safetensors::open(folder));
-  return HfFolder(std::make_shared<const Files>(Files{folder, std::move(weights), std::move(config),
-                                                      std::move(generation_config), std::move(tokenizer),
-                                                      std::move(tokenizer_config), std::move(chat_template)}));
+  return HfFolder(
+      std::make_shared<const Files>(Files{folder, std::move(weights), std::move(config), std::move(generation_config),
+                                          std::move(tokenizer_config), std::move(chat_template)}));
 }
 
 const std::filesystem::path& HfFolder::path() const {
@@ -105,8 +104,10 @@ std::optional<JsonObject> HfFolder::tokenizer_config() const {
   return as_optional(files_->tokenizer_config, path() / "tokenizer_config.json");
 }
 
-Result<JsonObject> HfFolder::tokenizer() const {
-  if (!files_->tokenizer.is_null()) return as_object(files_->tokenizer, path() / "tokenizer.json");
+Result<std::string> HfFolder::tokenizer() const {
+  auto file = MappedFile::open(path() / "tokenizer.json");
+  if (file) return std::string((*file)->text());
+  if (file.error().code != ErrorCode::kNotFound) return tl::unexpected(std::move(file).error());
   std::error_code ignored;
   bool sentencepiece = std::filesystem::exists(path() / "tokenizer.model", ignored);
   return errorf(ErrorCode::kNotFound, "{}: tokenizer.json is missing; {}", path().string(),

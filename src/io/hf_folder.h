@@ -1,7 +1,7 @@
 // A model as Hugging Face lays it out: a folder of JSON files and safetensors.
 //
-// config.json and the weights must be there; the rest is asked for when it is needed. All files are read at open.
-// Immutable; copies share everything. What the accessors give stays valid as long as any copy is alive.
+// config.json and the weights must be there; the rest is asked for when it is needed. All files but tokenizer.json are
+// read at open. Immutable; copies share everything. What the accessors give stays valid as long as any copy is alive.
 #pragma once
 
 #include <filesystem>
@@ -27,7 +27,7 @@ class HfFolder {
   JsonObject config() const;                            // config.json
   std::optional<JsonObject> generation_config() const;  // generation_config.json
   std::optional<JsonObject> tokenizer_config() const;   // tokenizer_config.json
-  Result<JsonObject> tokenizer() const;                 // tokenizer.json; kNotFound with the remedy when absent
+  Result<std::string> tokenizer() const;                // text of tokenizer.json; kNotFound with the remedy when absent
 
   // chat_template.jinja, or else the "chat_template" of tokenizer_config.json: a string, or of several the one named
   // "default". None when the model brings no template.

@@ -33,8 +33,6 @@ Result<MethodSpec> parse_method_spec(std::string_view text) {
   MethodSpec spec;
   size_t colon = text.find(':');
   spec.name = text.substr(0, colon);
-  if (spec.name.empty())
-    return errorf(ErrorCode::kInvalidArgument, "'{}' names no method; write NAME or NAME:key=value,key=value", text);
   if (colon == std::string_view::npos) return spec;
 
   std::string_view rest = text.substr(colon + 1);

@@ -29,7 +29,7 @@ struct MethodInfo {
   std::span<const MethodParam> params;
 };
 
-// A parsed NAME[:k=v,…]; says nothing about whether such a method exists.
+// A parsed NAME[:k=v,…]; says nothing about whether such a method exists, and an empty name is one that none has.
 struct MethodSpec {
   std::string name;
   std::vector<std::pair<std::string, std::string>> params;  // in the order given; keys are unique

@@ -93,6 +93,30 @@ TEST(ConfigReader, GgufTwinsAgree) {
   EXPECT_GE(compared, 12);
 }
 
+TEST(ConfigReader, TheUpperLayersOfQwenMaySlide) {
+  for (const char* model : {"qwen2", "qwen3"}) {
+    auto windows = [&](const char* patch) {
+      ModelCopy copy(model);
+      copy.patch("config.json", patch);
+      std::vector<int32_t> found;
+      const ModelSource source = value_of(ModelSource::open(copy.path()));
+      for (const LayerConfig& layer : source.config().layers) found.push_back(layer.window);
+      return found;
+    };
+    using Windows = std::vector<int32_t>;
+    EXPECT_EQ(windows(R"({"use_sliding_window": true, "sliding_window": 24, "max_window_layers": 1})"),
+              (Windows{0, 24}))
+        << model;
+    EXPECT_EQ(windows(R"({"use_sliding_window": true, "sliding_window": 24, "max_window_layers": 2})"), (Windows{0, 0}))
+        << model;
+    EXPECT_EQ(windows(R"({"use_sliding_window": false, "sliding_window": 24, "max_window_layers": 1})"),
+              (Windows{0, 0}))
+        << model;
+    EXPECT_EQ(windows(R"({"use_sliding_window": null, "sliding_window": 24, "max_window_layers": 1})"), (Windows{0, 0}))
+        << model;
+  }
+}
+
 struct Hostile {
   const char *patch, *mention;
   ErrorCode code = ErrorCode::kBadData;

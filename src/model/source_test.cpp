@@ -98,7 +98,7 @@ TEST(Weights, SettingsThatDoNotFitTheTensors) {
       {"phi3", R"({"num_key_value_heads": 2})", "qkv_proj"},
       {"gemma2", R"({"architectures": ["LlamaForCausalLM"], "head_dim": 64, "hidden_act": "silu"})", "q_proj"},
   };
-  auto backend = value_of(make_cpu_backend({.threads = 1, .simd = "scalar"}));
+  auto backend = value_of(make_cpu_backend({.threads = 1, .simd = "reference"}));
   for (const auto& c : cases) {
     ModelCopy copy(c.model);
     copy.patch("config.json", c.patch);

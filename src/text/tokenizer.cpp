@@ -123,7 +123,7 @@ Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text, EncodeOpti
   EncodeScratch scratch(text.size());
   std::vector<TokenId> out;
   out.reserve(text.size() / 4 + 8);
-  if (options.add_special) out = impl_->before;
+  if (options.add_bos) out = impl_->before;
   std::string repaired;
   if (!impl_->covers_bytes() && utf8_valid_end(text, 0) != text.size()) {
     repaired = utf8_lossy(text);
@@ -132,8 +132,8 @@ Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text, EncodeOpti
   for (size_t pos = 0; pos < text.size();) {
     const size_t end = utf8_valid_end(text, pos);
     if (end > pos) {
-      GODWIT_TRY(
-          impl_->encode_text(text.substr(pos, end - pos), pos == 0, pos == 0, options.parse_special, scratch, out));
+      const bool first = pos == 0 && !options.continues;
+      GODWIT_TRY(impl_->encode_text(text.substr(pos, end - pos), first, first, options.parse_special, scratch, out));
     }
     size_t broken_end = end;
     while (broken_end < text.size()) {
@@ -144,7 +144,7 @@ Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text, EncodeOpti
     if (broken_end > end) impl_->encode_bytes(text.substr(end, broken_end - end), scratch, out);
     pos = broken_end;
   }
-  if (options.add_special) out.insert(out.end(), impl_->after.begin(), impl_->after.end());
+  if (options.add_eos) out.insert(out.end(), impl_->after.begin(), impl_->after.end());
   return out;
 }
 

@@ -25,8 +25,10 @@
 namespace godwit {
 
 struct EncodeOptions {
-  bool add_special = true;     // put BOS/EOS around the text where the model wants them
+  bool add_bos = true;         // put BOS before the text where the model wants it
+  bool add_eos = true;         // put EOS behind the text where the model wants it
   bool parse_special = false;  // text like <|im_start|> becomes the special token (templates: yes; user content: no)
+  bool continues = false;      // the text goes on where one encoded before it ends: no prefix space
 };
 
 // Where a decoding stands: a prefix space that encoding added has to go from the start of the text.
@@ -65,7 +67,7 @@ class Tokenizer {
   std::optional<TokenId> eot() const;  // end of turn, where the source names one
   std::optional<TokenId> unk() const;
   std::optional<TokenId> pad() const;
-  bool adds_bos() const;  // whether encode() with add_special puts BOS first
+  bool adds_bos() const;  // whether encode() with add_bos puts BOS first
   bool adds_eos() const;
 
   // What to write into a GGUF file so that from_gguf gives an equal tokenizer; an error where GGUF cannot say it.

@@ -45,7 +45,7 @@ TEST(TokenizerHostile, TheTinyOneIsFine) {
   const auto tokenizer = Tokenizer::from_json(tiny().dump(), "", "tiny.json");
   ASSERT_TRUE(tokenizer) << tokenizer.error().message;
   EXPECT_EQ(*tokenizer->encode("abba", {}), (std::vector<TokenId>{2, 1, 0}));
-  EXPECT_EQ(*tokenizer->encode("<x>ab", {true, true}), (std::vector<TokenId>{3, 2}));
+  EXPECT_EQ(*tokenizer->encode("<x>ab", {.parse_special = true}), (std::vector<TokenId>{3, 2}));
 }
 
 TEST(TokenizerHostile, RefusesBrokenVocabularies) {
@@ -119,7 +119,7 @@ TEST(TokenizerHostile, LongRunsTakeLinearTime) {
     const auto tokenizer = Tokenizer::from_json(golden_json(kind).dump(), "", kind);
     ASSERT_TRUE(tokenizer) << tokenizer.error().message;
     for (const std::string& run : runs) {
-      const auto ids = tokenizer->encode(run, {false, false});
+      const auto ids = tokenizer->encode(run, {.add_bos = false, .add_eos = false});
       ASSERT_TRUE(ids) << kind << ": " << ids.error().message;
       EXPECT_EQ(tokenizer->decode(*ids).size(),
                 kind == std::string("unigram_bytes") && run[0] == ' ' ? run.size() - 1 : run.size());
@@ -183,9 +183,7 @@ TEST(TokenizerHostile, RefusesBrokenGguf) {
 
 TEST(TokenizerHostile, ConfigFlagsDecideAboutBosAndEos) {
   const std::string llama = golden_json("llama2").dump();
-  const auto encode = [&](const char* config) {
-    return *Tokenizer::from_json(llama, config, "llama2")->encode("a", {true, false});
-  };
+  const auto encode = [&](const char* config) { return *Tokenizer::from_json(llama, config, "llama2")->encode("a"); };
   const auto plain = encode("");
   ASSERT_EQ(plain.size(), 2u);
   EXPECT_EQ(plain[0], 1);

@@ -33,7 +33,7 @@ struct Tokenizer::Impl {
   PreTokenizer pre_tokenizer;
   std::variant<std::monostate, BpeModel, UnigramModel> model;
   TokenDecoder decoder;
-  std::vector<TokenId> before, after;  // what add_special puts around a text
+  std::vector<TokenId> before, after;  // what add_bos and add_eos put around a text
   TokenId bos = -1, eos = -1, eot = -1, unk = -1, pad = -1;
 
   // Derived by finish():

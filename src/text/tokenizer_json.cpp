@@ -158,12 +158,12 @@ Result<std::string> model_type(const JsonObject& model) {
 Result<Tokenizer> Tokenizer::from_json(std::string_view tokenizer_json, std::string_view tokenizer_config_json,
                                        std::string_view label_view) {
   const std::string label(label_view);
-  GODWIT_ASSIGN(const Json root, parse_json(tokenizer_json, label));
+  GODWIT_ASSIGN(const Json root, parse_json(tokenizer_json, label + ": tokenizer.json"));
   Json config;
   if (!tokenizer_config_json.empty()) {
     GODWIT_ASSIGN(config, parse_json(tokenizer_config_json, label + ": tokenizer_config.json"));
   }
-  GODWIT_ASSIGN(const JsonObject object, JsonObject::of(root, label));
+  GODWIT_ASSIGN(const JsonObject object, JsonObject::of(root, label + ": tokenizer.json"));
   GODWIT_ASSIGN(const JsonObject model, object.object("model"));
   GODWIT_ASSIGN(const std::string type, model_type(model));
 

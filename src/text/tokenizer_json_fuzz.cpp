@@ -19,7 +19,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                                          "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa!"};
   for (const std::string_view text : kTexts) {
     for (const bool parse_special : {false, true}) {
-      const auto ids = tokenizer->encode(text, {true, parse_special});
+      const auto ids = tokenizer->encode(text, {.parse_special = parse_special});
       if (!ids) continue;
       StreamDecoder stream(*tokenizer);
       std::string all;

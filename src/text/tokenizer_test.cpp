@@ -73,7 +73,7 @@ Tokenizer load(const std::string& kind) {
 }
 
 std::vector<TokenId> encode(const Tokenizer& tokenizer, std::string_view text, bool add_special, bool parse_special) {
-  auto ids = tokenizer.encode(text, {add_special, parse_special});
+  auto ids = tokenizer.encode(text, {.add_bos = add_special, .add_eos = add_special, .parse_special = parse_special});
   if (!ids) throw std::runtime_error(ids.error().message);
   return *ids;
 }
@@ -197,6 +197,20 @@ INSTANTIATE_TEST_SUITE_P(All, GgufKind,
                                          Pair{"mistral", "default"}, Pair{"phi3", "default"}, Pair{"gemma", "default"},
                                          Pair{"spm_trained", "default"}, Pair{"unigram_bytes", "default"}),
                          [](const auto& param) { return param.param.first; });
+
+TEST(Tokenizer, TextThatContinuesHasNoPrefix) {
+  for (const char* kind : {"llama2", "mistral", "phi3", "spm_trained", "unigram_bytes", "roberta"}) {
+    const Tokenizer tokenizer = load(kind);
+    auto spelled = [&](EncodeOptions options) {
+      std::string text;
+      const auto ids = tokenizer.encode("the the", options).value();
+      for (TokenId id : ids) text += tokenizer.piece(id);
+      return text;
+    };
+    EXPECT_EQ(spelled({.add_bos = false, .add_eos = false}), " the the") << kind;
+    EXPECT_EQ(spelled({.add_bos = false, .add_eos = false, .continues = true}), "the the") << kind;
+  }
+}
 
 TEST(TokenizerGguf, WritesMergesOnlyWhereScoresDoNotSuffice) {
   EXPECT_TRUE(load("llama2").to_gguf_vocab()->merges.empty());

@@ -1,4 +1,4 @@
-// Operations on rows of activations: every SIMD target against the scalar back-end.
+// Operations on rows of activations: every SIMD target against the reference back-end.
 #include <cmath>
 
 #include "device.h"
@@ -18,7 +18,7 @@ size_t size(int64_t rows, int64_t columns) {
 }
 
 TEST_P(ElementwiseTest, EmbedReadsRowsOfEveryType) {
-  Device tested(GetParam()), reference("scalar");
+  Device tested(GetParam()), reference("reference");
   for (const DTypeInfo& info : all_dtypes()) {
     if (!tested->supports(info.dtype)) continue;
     SCOPED_TRACE(info.name);
@@ -45,7 +45,7 @@ TEST_P(ElementwiseTest, GatherRowsCopies) {
 
 // fp32 sum of squares: 2e-6 relative.
 TEST_P(ElementwiseTest, RmsNorm) {
-  Device tested(GetParam()), reference("scalar");
+  Device tested(GetParam()), reference("reference");
   for (int64_t dim : kWidths) {
     for (bool in_place : {false, true}) {
       SCOPED_TRACE(dim);
@@ -80,7 +80,7 @@ TEST_P(ElementwiseTest, RmsNormOfTinyAndZeroRows) {
 
 // The table of sines is shared, so only the rotation rounds: 1e-6 of the pair's length.
 TEST_P(ElementwiseTest, Rope) {
-  Device tested(GetParam()), reference("scalar");
+  Device tested(GetParam()), reference("reference");
   for (RopeStyle style : {RopeStyle::kHalves, RopeStyle::kPairs}) {
     for (int64_t head_dim : {2, 10, 64, 128, 256}) {
       for (int64_t rotary : {head_dim, head_dim / 4 * 2}) {
@@ -122,7 +122,7 @@ TEST_P(ElementwiseTest, RopeRotatesTheRightPairs) {
 
 // Exponentials of fp32 arguments: 2e-6 relative, down to where the result no longer matters.
 TEST_P(ElementwiseTest, Gated) {
-  Device tested(GetParam()), reference("scalar");
+  Device tested(GetParam()), reference("reference");
   for (Activation kind : {Activation::kSilu, Activation::kGeluTanh}) {
     for (int64_t dim : {int64_t{1}, int64_t{37}, int64_t{2048}, kWide}) {
       for (bool in_place : {false, true}) {
@@ -156,7 +156,7 @@ TEST_P(ElementwiseTest, GatedIsFiniteAtTheExtremes) {
 }
 
 TEST_P(ElementwiseTest, Add) {
-  Device tested(GetParam()), reference("scalar");
+  Device tested(GetParam()), reference("reference");
   for (int64_t dim : {int64_t{1}, int64_t{37}, kWide}) {
     auto run = [&](Device& device) {
       const Tensor x = device.make({3, dim}, random_floats(size(3, dim), 1), DType::kF32, 2);
@@ -169,7 +169,7 @@ TEST_P(ElementwiseTest, Add) {
 }
 
 TEST_P(ElementwiseTest, Softcap) {
-  Device tested(GetParam()), reference("scalar");
+  Device tested(GetParam()), reference("reference");
   for (int64_t dim : {int64_t{1}, int64_t{37}, kWide}) {
     auto run = [&](Device& device) {
       Floats values = random_floats(size(2, dim), 1, 40);

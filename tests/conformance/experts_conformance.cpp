@@ -34,7 +34,7 @@ Floats run(Device& device, DType dtype, const std::vector<int32_t>& ids, int64_t
 }
 
 TEST_P(ExpertsTest, ExpertMatmulAgreesWithReference) {
-  Device tested(GetParam()), reference("scalar");
+  Device tested(GetParam()), reference("reference");
   const Floats w = random_floats(kExperts * kOut * kIn, 2, 0.1f);
   for (DType dtype : {DType::kF32, DType::kF16, DType::kQ8_0, DType::kQ4_0, DType::kQ5_1})
     for (int64_t tokens : {1, 3, 50})
@@ -65,7 +65,7 @@ TEST_P(ExpertsTest, ExpertMatmulEqualsMatmulBitForBit) {
 }
 
 TEST_P(ExpertsTest, CombineAgreesWithReference) {
-  Device tested(GetParam()), reference("scalar");
+  Device tested(GetParam()), reference("reference");
   for (int64_t per_token : {1, 2, 8})
     for (int64_t dim : {1, 31, 200}) {
       const int64_t tokens = 9;

@@ -1,4 +1,4 @@
-// matmul: every weight type on every SIMD target against the scalar back-end, and the bitwise invariances.
+// matmul: every weight type on every SIMD target against the reference back-end, and the bitwise invariances.
 #include <cmath>
 #include <numeric>
 
@@ -70,7 +70,7 @@ class MatmulTest : public OnEveryTarget {};
 INSTANTIATE_TEST_SUITE_P(Targets, MatmulTest, testing::ValuesIn(cpu_simd_targets().begin(), cpu_simd_targets().end()));
 
 TEST_P(MatmulTest, AgreesWithReferenceForEveryWeightType) {
-  Device tested(GetParam()), reference("scalar");
+  Device tested(GetParam()), reference("reference");
   for (DType dtype : weight_types(*tested)) {
     const int64_t block = dtype_info(dtype).block_elements;
     for (int64_t rows : {1, 2, 7, 17})
@@ -79,20 +79,20 @@ TEST_P(MatmulTest, AgreesWithReferenceForEveryWeightType) {
 }
 
 TEST_P(MatmulTest, AgreesWithReferenceForEveryRowCount) {
-  Device tested(GetParam()), reference("scalar");
+  Device tested(GetParam()), reference("reference");
   for (DType dtype : {DType::kF32, DType::kBF16, DType::kQ8_0})
     for (int64_t rows : {1, 2, 3, 4, 5, 6, 7, 8, 9, 17, 33}) compare(tested, reference, {dtype, rows, 70, 96});
 }
 
 TEST_P(MatmulTest, AgreesWithReferenceForRowsThatAreNoWholeVectors) {
-  Device tested(GetParam()), reference("scalar");
+  Device tested(GetParam()), reference("reference");
   for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16})
     for (int64_t in : {1, 3, 15, 17, 31, 33, 100})
       for (int64_t rows : {1, 5, 40}) compare(tested, reference, {dtype, rows, 9, in});
 }
 
 TEST_P(MatmulTest, LongRowsAreSummedInTheSameOrderByFewAndManyRows) {
-  Device tested(GetParam()), reference("scalar");
+  Device tested(GetParam()), reference("reference");
   for (const auto& [dtype, in] : {std::pair<DType, int64_t>{DType::kF32, 3001},
                                   {DType::kBF16, 1025},
                                   {DType::kQ8_0, 2080},
@@ -110,7 +110,7 @@ TEST_P(MatmulTest, LongRowsAreSummedInTheSameOrderByFewAndManyRows) {
 }
 
 TEST_P(MatmulTest, AddsBiasAndAccumulatesIntoStridedViews) {
-  Device tested(GetParam()), reference("scalar");
+  Device tested(GetParam()), reference("reference");
   for (int64_t rows : {1, 3, 19})
     for (bool bias : {false, true})
       for (bool accumulate : {false, true})

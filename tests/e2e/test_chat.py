@@ -165,6 +165,15 @@ def test_a_file_goes_with_the_next_message(godwit, chat, needle):
     assert talk.ask("Hello")["prompt_tokens"] == once(godwit, "Hello")["prompt_tokens"]
 
 
+def test_a_tilde_is_the_home_folder(godwit, chat, tmp_path):
+    (tmp_path / "home/note.txt").write_text("The cat sat.")
+    talk = chat("-n", "8", "--json")
+    talk.command("/file ~/note.txt")
+    assert same(talk.ask("Who?"), once(godwit, "The cat sat.\n\nWho?"))
+    assert "~x/note.txt: cannot be opened" in talk.command("/file ~x/note.txt")
+    assert "/home/none.txt: cannot be opened" in talk.command("/file ~/none.txt")
+
+
 def test_a_missing_file_is_said_and_the_talk_goes_on(godwit, chat):
     talk = chat("-n", "8", "--json")
     assert "/nowhere/file.txt: cannot be opened" in talk.command("/file /nowhere/file.txt")

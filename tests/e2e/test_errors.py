@@ -1,4 +1,7 @@
-"""Exit codes and messages: 0 done, 1 failed, 2 wrong usage; one line on stderr that says why, nothing on stdout."""
+"""Exit codes and messages: 0 done, 1 failed, 2 wrong usage; one line on stderr that says why, nothing on stdout.
+
+130, after Ctrl-C, is in test_run.py.
+"""
 
 import os
 import shutil
@@ -39,9 +42,11 @@ def test_wrong_usage_names_the_argument(godwit, arguments, word):
     "options, word",
     [
         (["--kv-codec", "q7"], "bf16, f16, f32"),
+        (["--kv-codec", ""], "bf16, f16, f32"),
         (["--prefill", "bogus"], "dense"),
         (["--decode", "bogus"], "dense"),
-        (["--simd", "MMX"], "scalar"),
+        (["--simd", "MMX"], "reference"),
+        (["--simd", "scalar"], "reference"),
         (["--threads", "-3"], "1 to 1024"),
         (["--threads", "100000"], "1 to 1024"),
         (["--prefill-chunk", "0"], "prefill chunk of 0"),

@@ -136,7 +136,7 @@ def test_greedy_output_does_not_depend_on_how_it_is_computed(godwit, page, optio
 
 def test_every_simd_target_answers_the_same(godwit):
     targets = godwit.json("methods")["simd"]
-    assert targets[-1] == "scalar"
+    assert targets[-1] == "reference"
     answers = {target: godwit.json("run", "-p", PROMPT, "-n", "8", "--simd", target) for target in targets}
     assert all(target in answers[target]["backend"] for target in targets)
     assert {tuple(report["tokens"]) for report in answers.values()} == {tuple(answers[targets[0]]["tokens"])}
@@ -243,7 +243,17 @@ def test_ctrl_c_ends_the_answer_and_reports_it(godwit):
     out, err = running.communicate(timeout=20)
     report = json.loads(out)
     assert report["finish_reason"] == "cancelled" and report["completion_tokens"] == len(report["tokens"]) > 0
-    assert err == b""
+    assert running.returncode == 130
+    assert err.decode() == f"godwit: interrupted after {report['completion_tokens']} tokens\n"
+
+
+def test_ctrl_c_leaves_the_answer_so_far_on_stdout(godwit):
+    running = godwit.start("run", "-p", PROMPT, "--ignore-eos")
+    interrupt(running)
+    out, err = running.communicate(timeout=20)
+    assert running.returncode == 130
+    count = int(re.fullmatch(r"godwit: interrupted after (\d+) tokens\n", err.decode()).group(1))
+    assert count > 0 and out.decode() == godwit("run", "-p", PROMPT, "--ignore-eos", "-n", str(count))
 
 
 def test_ctrl_c_while_reading_stops_between_chunks(godwit, book, tmp_path):
@@ -252,13 +262,13 @@ def test_ctrl_c_while_reading_stops_between_chunks(godwit, book, tmp_path):
     running = godwit.start("run", "-f", str(file), "-n", "1")
     interrupt(running)
     out, err = running.communicate(timeout=20)
-    assert running.returncode == 1 and out == b""
+    assert running.returncode == 130 and out == b""
     count = len(godwit.tokens(book))
     assert re.fullmatch(rf"godwit: stopped after \d+ of {count} tokens\n", err.decode())
 
 
 def test_progress_bar_on_a_terminal_only(godwit, page, tmp_path):
-    slow = ("run", "-f", str(page), "-n", "1", "--simd", "scalar", "-t", "1", "--prefill-chunk", "32")
+    slow = ("run", "-f", str(page), "-n", "1", "--simd", "reference", "-t", "1", "--prefill-chunk", "32")
     page.write_text(page.read_text()[:250])
     wanted = godwit(*slow)  # piped: no bar, or this fails
     out = tmp_path / "out"

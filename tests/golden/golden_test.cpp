@@ -170,8 +170,8 @@ TEST_P(Golden, EverySimdTargetMatches) {
     auto backend = value_of(make_cpu_backend({.threads = 1, .simd = target}));
     check(*backend, folder(), false);
   }
-  auto scalar = value_of(make_cpu_backend({.threads = 1, .simd = "scalar"}));
-  check(*scalar, folder(), false);
+  auto reference = value_of(make_cpu_backend({.threads = 1, .simd = "reference"}));
+  check(*reference, folder(), false);
 }
 
 TEST_P(Golden, NothingTouchesTensorBytesOutsideTheBackend) {

@@ -73,7 +73,7 @@ class AttentionInvarianceTest : public ::testing::TestWithParam<std::string> {
 };
 
 TEST_P(AttentionInvarianceTest, Threads) {
-  const bool reference = GetParam() == "scalar";  // runs on one thread anyway
+  const bool reference = GetParam() == "reference";  // runs on one thread anyway
   for (int threads : reference ? std::vector<int>{2} : std::vector<int>{2, 5, 16}) {
     const auto other = cpu_backend(GetParam(), threads);
     each_case([&](const TestCache& cache, const Queries& queries, const Answer& whole) {

@@ -14,7 +14,7 @@
 namespace godwit::testing {
 
 std::unique_ptr<Backend> cpu_backend(const std::string& simd, int threads = 1);
-std::vector<std::string> all_targets();  // SIMD targets of this machine, then "scalar"
+std::vector<std::string> all_targets();  // SIMD targets of this machine, then "reference"
 inline std::string target_name(const ::testing::TestParamInfo<std::string>& test) {
   return test.param;
 }

@@ -36,7 +36,7 @@ std::unique_ptr<Backend> cpu_backend(const std::string& simd, int threads) {
 std::vector<std::string> all_targets() {
   const auto simd = cpu_simd_targets();
   std::vector<std::string> names(simd.begin(), simd.end());
-  names.emplace_back("scalar");
+  names.emplace_back("reference");
   return names;
 }
 

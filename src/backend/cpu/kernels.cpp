@@ -22,7 +22,7 @@ int64_t target_bit(const std::string& name) {
 std::string join(std::span<const std::string> names) {
   std::string text;
   for (const std::string& name : names) text += name + ", ";
-  return text + "scalar";
+  return text + "reference";
 }
 
 }  // namespace
@@ -45,7 +45,7 @@ std::byte* Context::grow(Buffer& block, size_t bytes) {
 Result<Kernels> kernels_for(const std::string& target) {
   Kernels table;
   fill_route(table);
-  if (target == "scalar") {
+  if (target == "reference") {
     table.target = target;
     fill_elementwise_ref(table);
     fill_matmul_ref(table);

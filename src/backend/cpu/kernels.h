@@ -35,7 +35,7 @@ class Context {
 Buffer aligned_buffer(size_t bytes);
 
 struct Kernels {
-  std::string target;  // "AVX3", "AVX2", …, "scalar"
+  std::string target;  // "AVX3", "AVX2", …, "reference"
 
   void (*embed)(Context&, Tensor tokens, Tensor table, float scale, Tensor out) = nullptr;
   void (*gather_rows)(Context&, Tensor x, Tensor rows, Tensor out) = nullptr;
@@ -68,7 +68,7 @@ void kv_move(const KvFormat& format, std::byte* slab, std::span<const KvMove> mo
 void kv_export(const KvFormat& format, const std::byte* slab, PageId page, std::span<std::byte> canonical);
 void kv_import(const KvFormat& format, std::byte* slab, PageId page, std::span<const std::byte> canonical);
 
-// The table of a target named by cpu_simd_targets(), "scalar", or "" for the best.
+// The table of a target named by cpu_simd_targets(), "reference", or "" for the best.
 Result<Kernels> kernels_for(const std::string& target);
 
 }  // namespace godwit::cpu

@@ -10,11 +10,7 @@ Status configure(const ConfigReader& reader, ModelConfig& config) {
   config.head_dim = 128;  // the family's size where the file gives none
   GODWIT_TRY(configure_decoder(reader, config));
   config.qk_norm = true;
-  GODWIT_ASSIGN(auto slides, reader.boolean("use_sliding_window", ""));
-  if (!reader.is_gguf() && !slides.value_or(false)) return {};
-  int full_layers = 0;
-  GODWIT_TRY(reader.read("max_window_layers", "", full_layers));
-  return configure_windows(reader, config, [=](int layer) { return layer >= full_layers; });
+  return configure_upper_windows(reader, config);
 }
 
 }  // namespace
