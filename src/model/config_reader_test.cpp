@@ -93,17 +93,26 @@ TEST(ConfigReader, GgufTwinsAgree) {
   EXPECT_GE(compared, 12);
 }
 
+using Windows = std::vector<int32_t>;
+
+Windows windows_of(const char* model, const char* patch) {
+  ModelCopy copy(model);
+  copy.patch("config.json", patch);
+  Windows found;
+  const ModelSource source = value_of(ModelSource::open(copy.path()));
+  for (const LayerConfig& layer : source.config().layers) found.push_back(layer.window);
+  return found;
+}
+
+TEST(ConfigReader, AllLayersOfQwenMoeMaySlide) {
+  EXPECT_EQ(windows_of("qwen3-moe", R"({"use_sliding_window": true, "sliding_window": 24, "max_window_layers": 1})"),
+            (Windows{24, 24}));
+  EXPECT_EQ(windows_of("qwen3-moe", R"({"use_sliding_window": false, "sliding_window": 24})"), (Windows{0, 0}));
+}
+
 TEST(ConfigReader, TheUpperLayersOfQwenMaySlide) {
   for (const char* model : {"qwen2", "qwen3"}) {
-    auto windows = [&](const char* patch) {
-      ModelCopy copy(model);
-      copy.patch("config.json", patch);
-      std::vector<int32_t> found;
-      const ModelSource source = value_of(ModelSource::open(copy.path()));
-      for (const LayerConfig& layer : source.config().layers) found.push_back(layer.window);
-      return found;
-    };
-    using Windows = std::vector<int32_t>;
+    auto windows = [&](const char* patch) { return windows_of(model, patch); };
     EXPECT_EQ(windows(R"({"use_sliding_window": true, "sliding_window": 24, "max_window_layers": 1})"),
               (Windows{0, 24}))
         << model;

@@ -103,11 +103,11 @@ Status configure_windows(const ConfigReader& r, ModelConfig& c, const std::funct
   return {};
 }
 
-Status configure_upper_windows(const ConfigReader& r, ModelConfig& c) {
+Status configure_qwen_windows(const ConfigReader& r, ModelConfig& c, QwenWindows where) {
   GODWIT_ASSIGN(auto slides, r.boolean("use_sliding_window", ""));
   if (!r.is_gguf() && !slides.value_or(false)) return {};
   int full_layers = 0;
-  GODWIT_TRY(r.read("max_window_layers", "", full_layers));
+  if (where == QwenWindows::kUpperLayers) GODWIT_TRY(r.read("max_window_layers", "", full_layers));
   return configure_windows(r, c, [=](int layer) { return layer >= full_layers; });
 }
 

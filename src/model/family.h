@@ -34,7 +34,8 @@ Status configure_decoder(const ConfigReader& reader, ModelConfig& config);
 Status configure_experts(const ConfigReader& reader, ModelConfig& config);
 // Per-layer windows: what the file says of each layer, or else `is_sliding(layer)` where there is a window at all.
 Status configure_windows(const ConfigReader& reader, ModelConfig& config, const std::function<bool(int)>& is_sliding);
-// Qwen's rule: only where use_sliding_window says so, and from layer max_window_layers on.
-Status configure_upper_windows(const ConfigReader& reader, ModelConfig& config);
+// Qwen's rule: only where use_sliding_window says so; from layer max_window_layers on, or in all layers.
+enum class QwenWindows { kUpperLayers, kAllLayers };
+Status configure_qwen_windows(const ConfigReader& reader, ModelConfig& config, QwenWindows where);
 
 }  // namespace godwit

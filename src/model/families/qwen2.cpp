@@ -8,7 +8,7 @@ constexpr std::string_view kArchitectures[] = {"Qwen2ForCausalLM"};
 
 Status configure(const ConfigReader& reader, ModelConfig& config) {
   GODWIT_TRY(configure_decoder(reader, config));
-  return configure_upper_windows(reader, config);
+  return configure_qwen_windows(reader, config, QwenWindows::kUpperLayers);
 }
 
 }  // namespace

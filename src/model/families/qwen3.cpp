@@ -10,7 +10,7 @@ Status configure(const ConfigReader& reader, ModelConfig& config) {
   config.head_dim = 128;  // the family's size where the file gives none
   GODWIT_TRY(configure_decoder(reader, config));
   config.qk_norm = true;
-  return configure_upper_windows(reader, config);
+  return configure_qwen_windows(reader, config, QwenWindows::kUpperLayers);
 }
 
 }  // namespace

@@ -20,6 +20,7 @@ Status configure(const ConfigReader& reader, ModelConfig& config) {
   config.normalize_experts = reader.is_gguf();  // the default where the file does not say
   GODWIT_TRY(configure_decoder(reader, config));
   GODWIT_TRY(configure_experts(reader, config));
+  GODWIT_TRY(configure_qwen_windows(reader, config, QwenWindows::kAllLayers));
   config.qk_norm = true;
   if (reader.is_gguf()) return {};
   int step = 1;
