@@ -81,19 +81,26 @@ class LineReader {
 
   bool terminal() const { return terminal_; }
 
+  // A message of one or more lines; Ctrl-C throws away what was typed of it and begins anew.
+  std::optional<std::string> message() {
+    do {
+      abandoned_ = false;
+      auto text = typed_message();
+      if (!abandoned_) return text;
+      std::cerr << "\n";
+    } while (true);
+  }
+
+ private:
   std::optional<std::string> line(const char* prompt) {
     if (!terminal_) {
       std::string text;
       if (!std::getline(std::cin, text)) return std::nullopt;
       return text;
     }
-    // Ctrl-C at the prompt throws the line away and asks again.
     PromptInterrupt interrupt;
     char* typed = readline(prompt);
-    while (typed == nullptr && interrupt.taken()) {
-      std::cerr << "\n";
-      typed = readline(prompt);
-    }
+    abandoned_ = typed == nullptr && interrupt.taken();
     if (typed == nullptr) return std::nullopt;
     std::string text(typed);
     if (!text.empty()) {
@@ -104,8 +111,7 @@ class LineReader {
     return text;
   }
 
-  // A message of one or more lines.
-  std::optional<std::string> message() {
+  std::optional<std::string> typed_message() {
     auto first = line("> ");
     if (!first) return std::nullopt;
     if (*first == "\"\"\"") return until_quotes();
@@ -119,7 +125,6 @@ class LineReader {
     return text;
   }
 
- private:
   std::optional<std::string> until_quotes() {
     std::string text;
     for (auto next = line(". "); next && *next != "\"\"\""; next = line(". "))
@@ -127,7 +132,7 @@ class LineReader {
     return text;
   }
 
-  bool terminal_;
+  bool terminal_, abandoned_ = false;
   std::filesystem::path history_;
 };
 
@@ -184,7 +189,7 @@ struct Chat {
 
   Status answer(const Engine& engine, Session& session, const GenerateOptions& options, bool json) {
     GODWIT_TRY(feed(engine, session));
-    InterruptScope interrupt;
+    InterruptScope interrupt(InterruptScope::kIsIgnored);
     ProgressBar bar("read");
     auto on_piece = [&](const Piece& piece) {
       bar.clear();

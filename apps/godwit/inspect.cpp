@@ -69,12 +69,26 @@ Result<ordered_json> facts(const ModelSource& source, bool with_tensors) {
   return report;
 }
 
+// One line that can do nothing to a terminal: what a file says may hold escape sequences.
+std::string harmless(std::string_view said) {
+  std::string line;
+  for (size_t i = 0; i < said.size(); ++i) {
+    const auto c = static_cast<unsigned char>(said[i]);
+    const bool c1 = c == 0xC2 && i + 1 < said.size() && static_cast<unsigned char>(said[i + 1]) < 0xA0;
+    if (c == '\n')
+      line += "\\n";
+    else if (c < 0x20 || c == 0x7F || c1)
+      line += fmt::format("\\x{:02x}", c1 ? static_cast<unsigned char>(said[++i]) : c);
+    else
+      line += said[i];
+  }
+  return line.size() > 90 ? line.substr(0, 87) + "..." : line;
+}
+
 void print(const ordered_json& report) {
   auto text = [](const ordered_json& value) {
-    std::string line = value.is_string() ? value.get<std::string>()
-                                         : value.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
-    for (size_t at = line.find('\n'); at != std::string::npos; at = line.find('\n', at)) line.replace(at, 1, "\\n");
-    return line.size() > 90 ? line.substr(0, 87) + "..." : line;
+    return harmless(value.is_string() ? value.get<std::string>()
+                                      : value.dump(-1, ' ', false, ordered_json::error_handler_t::replace));
   };
   for (const auto& [key, value] : report.items()) {
     if (!value.is_structured()) {
@@ -86,7 +100,7 @@ void print(const ordered_json& report) {
       if (key == "tensors")
         std::cout << fmt::format("  {:<40} {:<8} {}\n", text(item["name"]), text(item["type"]), text(item["shape"]));
       else
-        std::cout << fmt::format("  {:<40} {}\n", name, text(item));
+        std::cout << fmt::format("  {:<40} {}\n", harmless(name), text(item));
     }
   }
 }

@@ -8,10 +8,10 @@ namespace godwit::cli {
 namespace {
 
 // A signal handler may do little more than set a flag; a thread turns the flag into the stop request.
-volatile std::sig_atomic_t interrupts = 0;
+volatile std::sig_atomic_t interrupts = 0, patient = 0;
 void on_interrupt(int) {
   interrupts = interrupts + 1;
-  if (interrupts > 1) {
+  if (interrupts > 1 && patient == 0) {
     std::signal(SIGINT, SIG_DFL);
     std::raise(SIGINT);
   }
@@ -25,8 +25,9 @@ struct InterruptScope::Watcher {
   std::thread thread;
 };
 
-InterruptScope::InterruptScope() : watcher_(new Watcher) {
+InterruptScope::InterruptScope(Second second) : watcher_(new Watcher) {
   interrupts = 0;
+  patient = second == kIsIgnored ? 1 : 0;
   struct sigaction action {};
   action.sa_handler = on_interrupt;
   sigaction(SIGINT, &action, &watcher_->before);

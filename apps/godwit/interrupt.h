@@ -1,4 +1,5 @@
-// Ctrl-C as a stop request: the first one stops the work at hand, a second one within it ends the program as usual.
+// Ctrl-C as a stop request: the first one stops the work at hand; a second one within it ends the program as usual, or,
+// where the program has more to do than this work, changes nothing.
 #pragma once
 
 #include <stop_token>
@@ -7,7 +8,8 @@ namespace godwit::cli {
 
 class InterruptScope {
  public:
-  InterruptScope();
+  enum Second { kEndsProgram, kIsIgnored };
+  explicit InterruptScope(Second second = kEndsProgram);
   ~InterruptScope();
   InterruptScope(const InterruptScope&) = delete;
   InterruptScope& operator=(const InterruptScope&) = delete;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
+#include <new>
 
 #include "verbs.h"
 
@@ -61,8 +62,11 @@ int main(int argc, char** argv) {
     return 2;
   }
   std::signal(SIGPIPE, SIG_IGN);  // a reader that goes away is an error of write, not our end
-  Status status = program.run();
-  if (!status) return exit_code(status.error());
+  try {
+    if (Status status = program.run(); !status) return exit_code(status.error());
+  } catch (const std::bad_alloc&) {
+    return exit_code({ErrorCode::kExhausted, "there is not enough memory for this"});
+  }
   if (std::fflush(stdout) != 0) return exit_code({ErrorCode::kIo, "stdout cannot be written"});
   return 0;
 }

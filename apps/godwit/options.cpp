@@ -1,5 +1,6 @@
 #include "options.h"
 
+#include <cerrno>
 #include <cmath>
 #include <cstdio>
 #include <fstream>
@@ -13,6 +14,15 @@ namespace godwit::cli {
 
 const CLI::Validator kNotEmpty(
     [](const std::string& text) { return text.empty() ? std::string("it is empty") : std::string(); }, "");
+
+const CLI::Validator kWholeNumber(
+    [](const std::string& text) {
+      errno = 0;
+      const bool digits = !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
+      if (digits) (void)std::strtoull(text.c_str(), nullptr, 10);
+      return digits && errno == 0 ? std::string() : text + " is no number from 0 to 18446744073709551615";
+    },
+    "");
 
 void ModelFlags::add_to(CLI::App& verb) {
   auto* group = verb.add_option_group("model");
@@ -61,7 +71,7 @@ void GenerateFlags::add_to(CLI::App& verb) {
   group->add_option("--penalty-window", s.penalty_window, "Last tokens that count as seen; -1: all")
       ->capture_default_str();
   group->add_option("--logit-bias", logit_bias, "ID=VALUE, added to that token's logit; may repeat");
-  group->add_option("--seed", s.seed, "Same seed, same text")->capture_default_str();
+  group->add_option("--seed", s.seed, "Same seed, same text")->capture_default_str()->check(kWholeNumber);
   group->add_option("--stop", options.stop, "Text that ends the answer; may repeat");
   group->add_option("--min-tokens", s.min_tokens, "No end before this many tokens")->capture_default_str();
   group->add_flag("--ignore-eos", options.ignore_eos, "The model's end token does not end the answer");

@@ -59,8 +59,8 @@ struct Quantize {
     std::cerr << fmt::format("{}: {} weights in {}, {:.2f} bits each\n", out, report.weights, bytes_text(report.bytes),
                              bits);
     for (const auto& [tensor, dtype] : report.exceptions)
-      std::cerr << fmt::format("  {} is {}: its rows are no multiple of the block of {}\n", tensor, dtype_name(dtype),
-                               type);
+      std::cerr << fmt::format("  {} is {}: its rows are no multiple of the block of the type asked for\n", tensor,
+                               dtype_name(dtype));
     return {};
   }
 };

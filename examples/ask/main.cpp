@@ -10,8 +10,13 @@ int main(int argc, char** argv) {
     std::cerr << "usage: ask FILE QUESTION\n";
     return 2;
   }
+  std::ifstream file(argv[1]);
   std::ostringstream text;
-  text << std::ifstream(argv[1]).rdbuf();
+  text << file.rdbuf();
+  if (!file) {
+    std::cerr << argv[1] << " cannot be read\n";
+    return 1;
+  }
 
   auto engine = godwit::Engine::open({});
   if (!engine) {
@@ -34,5 +39,8 @@ int main(int argc, char** argv) {
     return true;
   });
   std::cout << "\n";
-  return answer ? 0 : 1;
+  if (!answer) {
+    std::cerr << answer.error().message << "\n";
+    return 1;
+  }
 }

@@ -35,6 +35,11 @@ int usable_cpus() {
   return std::max(1, count);
 }
 
+Status check_threads(int threads) {
+  if (threads >= 0 && threads <= 1024) return {};
+  return errorf(ErrorCode::kInvalidArgument, "{} threads make no sense: give 1 to 1024, or 0 for all cores", threads);
+}
+
 ThreadPool::ThreadPool(int threads) {
   GODWIT_CHECK(threads >= 0);
   int total = threads > 0 ? threads : usable_cpus();

@@ -14,10 +14,15 @@
 #include <type_traits>
 #include <vector>
 
+#include "base/result.h"
+
 namespace godwit {
 
 // Cores this process may use: affinity mask and cgroup CPU quota, at least 1.
 int usable_cpus();
+
+// An error where a user's number of threads makes no sense: 0 (all cores) to 1024 do.
+Status check_threads(int threads);
 
 class ThreadPool {
  public:

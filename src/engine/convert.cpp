@@ -11,6 +11,14 @@
 namespace godwit {
 namespace {
 
+// The last part that names something: of "models/tiny/" and "models/tiny/." it is "tiny".
+std::string folder_name(const std::filesystem::path& path) {
+  std::error_code error;
+  std::filesystem::path whole = std::filesystem::weakly_canonical(path, error);
+  if (!whole.has_filename()) whole = whole.parent_path();
+  return whole.filename().string();
+}
+
 struct OutTensor {
   std::string name;
   DType dtype;
@@ -75,7 +83,7 @@ class Converter {
       meta.erase("general.file_type");  // names the type that the weights had
     } else {
       GODWIT_ASSIGN(extra_, write_settings(source_.config(), source_.family(), meta));
-      GODWIT_TRY(meta.set("general.name", source_.folder()->path().filename().string()));
+      GODWIT_TRY(meta.set("general.name", folder_name(source_.folder()->path())));
       GODWIT_TRY(vocabulary(meta));
     }
     if (!options_.name.empty()) GODWIT_TRY(meta.set("general.name", options_.name));
@@ -210,6 +218,7 @@ Result<ConvertReport> convert_model(const ModelSource& source, const ConvertOpti
   std::error_code error;
   if (std::filesystem::equivalent(source.label(), path, error))
     return errorf(ErrorCode::kInvalidArgument, "{} is the model itself; give the result another name", path.string());
+  GODWIT_TRY(check_threads(options.threads));
   return Converter(source, options).run(path);
 }
 

@@ -215,6 +215,33 @@ def test_ctrl_c_while_reading_forgets_that_message(godwit, chat, book, tmp_path)
     assert talk.leave() == 0
 
 
+def test_a_second_ctrl_c_does_not_end_the_program(godwit, chat, book, tmp_path):
+    file = tmp_path / "book.txt"
+    file.write_text(book, encoding="utf-8")
+    talk = chat("-n", "8", "--json", "--prefill-chunk", "4096")
+    talk.command(f"/file {file}")
+    talk.type("What happens?")
+    talk.child.expect(r"read \[[#.]+\] +\d+%")
+    talk.child.sendintr()
+    talk.child.sendintr()
+    talk.child.expect(r"stopped after \d+ of \d+ tokens")
+    talk.child.expect_exact(PROMPT, timeout=60)
+    assert talk.tokens_in_use() >= 0
+    assert talk.leave() == 0
+
+
+def test_ctrl_c_abandons_a_message_of_several_lines(godwit, chat):
+    talk = chat("-n", "8", "--json")
+    talk.child.sendline('"""')
+    talk.child.expect_exact("\n. ")
+    talk.child.sendline("never mind")
+    talk.child.expect_exact("\n. ")
+    talk.child.sendintr()
+    talk.child.expect_exact(PROMPT, timeout=10)
+    assert same(talk.ask("Hello"), once(godwit, "Hello"))
+    assert talk.leave() == 0
+
+
 def test_ctrl_c_at_the_prompt_drops_the_line_and_not_the_program(godwit, chat):
     talk = chat("-n", "8", "--json")
     talk.child.send("half a line")

@@ -180,3 +180,25 @@ def test_json_with_a_file_name_that_is_no_text(godwit, tmp_path):
     assert godwit.json("quantize", str(MODELS / "llama"), "q8_0", out)["bytes"] > 0
     assert godwit.json("inspect", out)["family"] == "llama"
     assert godwit.json("run", "-m", out, "-p", "The cat", "-n", "2")["completion_tokens"] == 2
+
+
+@pytest.mark.parametrize("threads", ["-4", "2000000000"])
+def test_senseless_threads_are_refused(godwit, tmp_path, threads):
+    out = tmp_path / "out.gguf"
+    assert "threads make no sense" in godwit.refuses(2, "quantize", str(MODELS / "llama3"), "q8_0", str(out), "--threads", threads)
+    assert not out.exists()
+
+
+def test_a_folder_given_with_a_slash_has_its_name(godwit, tmp_path):
+    for path in (f"{MODELS}/qwen3/", f"{MODELS}/qwen3/."):
+        out = tmp_path / "out.gguf"
+        convert(godwit, path, "bf16", out)
+        assert godwit.json("inspect", str(out))["metadata"]["general.name"] == "qwen3"
+
+
+def test_what_a_file_says_cannot_steer_the_terminal(godwit, tmp_path):
+    out = tmp_path / "out.gguf"
+    convert(godwit, MODELS / "llama", "bf16", out, "--name", "\x1b[31mred\x07 \u009b")
+    shown = godwit("inspect", str(out))
+    assert "\\x1b[31mred\\x07 \\x9b" in shown
+    assert not any(ord(c) < 32 and c != "\n" or 0x7F <= ord(c) < 0xA0 for c in shown)

@@ -2,6 +2,7 @@
 
 import json
 import re
+import resource
 import signal
 import time
 from pathlib import Path
@@ -142,6 +143,19 @@ def test_every_simd_target_answers_the_same(godwit):
     assert {tuple(report["tokens"]) for report in answers.values()} == {tuple(answers[targets[0]]["tokens"])}
     again = godwit.json("run", "-p", PROMPT, "-n", "8", "--simd", targets[0], "--logprobs", "1")["logprobs"]
     assert again == godwit.json("run", "-p", PROMPT, "-n", "8", "--simd", targets[0], "--logprobs", "1")["logprobs"]
+
+
+@pytest.mark.parametrize("seed", ["-1", "18446744073709551616", "1e3", "0x10"])
+def test_a_seed_is_a_whole_number_of_64_bits(godwit, seed):
+    assert "is no number from 0" in godwit.refuses(2, "run", "-p", "x", f"--seed={seed}")
+    greedy(godwit, "--temperature", "1", "--seed", "18446744073709551615")
+
+
+def test_no_memory_is_an_error_and_not_a_crash(godwit, tmp_path):
+    big = tmp_path / "big.txt"
+    with open(big, "wb") as file: file.truncate(3 << 30)
+    limit = lambda: resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+    assert "not enough memory" in godwit.refuses(1, "tokenize", "-f", str(big), preexec_fn=limit)
 
 
 def test_same_seed_same_text(godwit):

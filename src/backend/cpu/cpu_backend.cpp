@@ -95,9 +95,7 @@ class CpuBackend final : public Backend {
 }  // namespace
 
 Result<std::unique_ptr<Backend>> make_cpu_backend(const CpuOptions& options) {
-  if (options.threads < 0 || options.threads > 1024)
-    return errorf(ErrorCode::kInvalidArgument, "{} threads make no sense: give 1 to 1024, or 0 for all cores",
-                  options.threads);
+  GODWIT_TRY(check_threads(options.threads));
   GODWIT_ASSIGN(cpu::Kernels kernels, cpu::kernels_for(options.simd));
   return std::make_unique<CpuBackend>(std::move(kernels), options.threads);
 }
