@@ -41,13 +41,6 @@ std::vector<std::string> tensor_names(size_t layers) {
   return names;
 }
 
-// The first type of a falling order whose block divides a row.
-DType fitting(DType wanted, int64_t columns) {
-  for (DType type : {wanted, DType::kQ8_0, DType::kF16})
-    if (columns % dtype_info(type).block_elements == 0) return type;
-  return DType::kF32;
-}
-
 class Converter {
  public:
   Converter(const ModelSource& source, const ConvertOptions& options)
@@ -118,14 +111,9 @@ class Converter {
 
   void describe(OutTensor& t) {
     const ModelConfig& c = source_.config();
-    const bool matrix = t.shape.size() >= 2, router = t.name.find("ffn_gate_inp") != std::string::npos;
-    const bool edge = t.name == "token_embd.weight" || t.name == "output.weight";
-    t.dtype = DType::kF32;
-    if (matrix && !router) {
-      const DType wanted = edge ? options_.embedding_dtype.value_or(options_.dtype) : options_.dtype;
-      t.dtype = fitting(wanted, t.shape.back());
-      if (t.dtype != wanted) report_.exceptions.emplace_back(t.name, t.dtype);
-    }
+    const WeightType type = choose_weight_type(t.name, t.shape, options_);
+    t.dtype = type.dtype;
+    if (type.exception) report_.exceptions.emplace_back(t.name, t.dtype);
     uint64_t numbers = 1;
     for (int64_t n : t.shape) numbers *= static_cast<uint64_t>(n);
     report_.weights += numbers;
@@ -204,6 +192,15 @@ class Converter {
 };
 
 }  // namespace
+
+WeightType choose_weight_type(std::string_view name, std::span<const int64_t> shape, const ConvertOptions& options) {
+  if (shape.size() < 2 || name.find("ffn_gate_inp") != std::string_view::npos) return {};
+  const bool edge = name == "token_embd.weight" || name == "output.weight";
+  const DType wanted = edge ? options.embedding_dtype.value_or(options.dtype) : options.dtype;
+  for (DType type : {wanted, DType::kQ8_0, DType::kF16})
+    if (shape.back() % dtype_info(type).block_elements == 0) return {type, type != wanted};
+  return {DType::kF32, true};
+}
 
 Result<ConvertReport> convert_model(const ModelSource& source, const ConvertOptions& options,
                                     const std::filesystem::path& path) {
