@@ -20,27 +20,6 @@ struct OutTensor {
   float add = 0;
 };
 
-// Every tensor that a model of this shape may have, in the order of a GGUF file.
-std::vector<std::string> tensor_names(size_t layers) {
-  std::vector<std::string> names = {"token_embd.weight", "output_norm.weight", "output.weight"};
-  for (size_t i = 0; i < layers; ++i)
-    for (const char* part : {"attn_norm.weight",     "attn_q.weight",
-                             "attn_q.bias",          "attn_k.weight",
-                             "attn_k.bias",          "attn_v.weight",
-                             "attn_v.bias",          "attn_qkv.weight",
-                             "attn_qkv.bias",        "attn_q_norm.weight",
-                             "attn_k_norm.weight",   "attn_output.weight",
-                             "attn_output.bias",     "post_attention_norm.weight",
-                             "ffn_norm.weight",      "ffn_gate.weight",
-                             "ffn_gate.bias",        "ffn_up.weight",
-                             "ffn_up.bias",          "ffn_down.weight",
-                             "ffn_down.bias",        "ffn_gate_inp.weight",
-                             "ffn_gate_exps.weight", "ffn_up_exps.weight",
-                             "ffn_down_exps.weight", "post_ffw_norm.weight"})
-      names.push_back(fmt::format("blk.{}.{}", i, part));
-  return names;
-}
-
 class Converter {
  public:
   Converter(const ModelSource& source, const ConvertOptions& options)
@@ -90,13 +69,7 @@ class Converter {
 
   Result<std::vector<OutTensor>> choose() {
     std::vector<OutTensor> tensors;
-    std::vector<std::string> names;
-    if (const Gguf* gguf = source_.gguf())
-      for (const TensorEntry& entry : gguf->tensors()) names.push_back(entry.name);
-    else
-      names = tensor_names(source_.config().layers.size());
-    for (const std::string& name : names) {
-      if (!source_.has(name)) continue;
+    for (const std::string& name : source_.tensor_names()) {
       OutTensor t;
       t.name = name;
       GODWIT_ASSIGN(t.pieces, source_.tensor(name));
