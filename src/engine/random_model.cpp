@@ -148,7 +148,7 @@ GgufVocab made_up_vocab(int64_t size) {
       continue;
     }
     const std::string& before = vocab.tokens[id / 256 - 1];
-    vocab.merges.push_back(before + " " + letter);
+    vocab.merges.push_back(fmt::format("{} {}", before, letter));
     vocab.tokens.push_back(before + letter);
   }
   vocab.types.assign(ordinary, static_cast<int32_t>(GgufTokenType::kNormal));
