@@ -84,6 +84,21 @@ TEST_F(RandomModel, HasWeightsOfTheStatedScale) {
   EXPECT_NE(values("blk.0.ffn_down.weight"), down);
 }
 
+TEST(WeightType, IsTheFirstWhoseBlockFitsTheRows) {
+  ConvertOptions options;
+  options.dtype = DType::kQ4_K;
+  auto type = [&](const char* name, std::vector<int64_t> shape) { return choose_weight_type(name, shape, options); };
+  EXPECT_EQ(type("blk.0.ffn_down.weight", {896, 4864}).dtype, DType::kQ4_K);
+  EXPECT_FALSE(type("blk.0.ffn_down.weight", {896, 4864}).exception);
+  EXPECT_EQ(type("blk.0.ffn_up.weight", {4864, 896}).dtype, DType::kQ8_0);
+  EXPECT_TRUE(type("blk.0.ffn_up.weight", {4864, 896}).exception);
+  EXPECT_EQ(type("blk.0.ffn_up.weight", {64, 40}).dtype, DType::kF16);
+  EXPECT_EQ(type("blk.0.attn_norm.weight", {896}).dtype, DType::kF32);
+  EXPECT_FALSE(type("blk.0.ffn_gate_inp.weight", {8, 896}).exception);
+  options.embedding_dtype = DType::kBF16;
+  EXPECT_EQ(type("token_embd.weight", {1000, 896}).dtype, DType::kBF16);
+}
+
 TEST(MadeUpVocab, HasDistinctTokensThatItsMergesReach) {
   const GgufVocab vocab = made_up_vocab(70000);  // into the strings of three bytes
   EXPECT_EQ(vocab.tokens.size(), 70000U);

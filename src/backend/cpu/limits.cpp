@@ -43,6 +43,7 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <vector>
 
@@ -54,7 +55,7 @@ namespace {
 HWY_EXPORT(fma_chains);
 HWY_EXPORT(read_all);
 
-volatile float result_sink;  // keeps the compiler from dropping work whose result nobody wants
+std::atomic<float> result_sink;  // keeps the compiler from dropping work whose result nobody wants
 
 // The best rate of rounds over half a second.
 template <class Round>
@@ -78,7 +79,7 @@ double fma_round(ThreadPool& pool) {
   pool.parallel_for(pool.threads(), [&](int64_t i) {
     float sink = 0;
     flops[static_cast<size_t>(i)] = HWY_DYNAMIC_DISPATCH(fma_chains)(kRounds, &sink);
-    result_sink = sink;
+    result_sink.store(sink, std::memory_order_relaxed);
   });
   double total = 0;
   for (double done : flops) total += done;
@@ -89,7 +90,8 @@ double read_round(ThreadPool& pool, std::span<const float> memory) {
   constexpr size_t kPart = size_t{1} << 20;
   GODWIT_CHECK(memory.size() % kPart == 0);
   pool.parallel_for(static_cast<int64_t>(memory.size() / kPart), [&](int64_t i) {
-    result_sink = HWY_DYNAMIC_DISPATCH(read_all)(memory.data() + static_cast<size_t>(i) * kPart, kPart);
+    const float sum = HWY_DYNAMIC_DISPATCH(read_all)(memory.data() + static_cast<size_t>(i) * kPart, kPart);
+    result_sink.store(sum, std::memory_order_relaxed);
   });
   return static_cast<double>(memory.size_bytes());
 }
