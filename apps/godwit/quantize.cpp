@@ -1,10 +1,11 @@
-// godwit quantize: a Hugging Face folder or a GGUF file to a GGUF file of another weight type.
+// godwit quantize: a Hugging Face folder, a GGUF file or random numbers to a GGUF file of a given weight type.
 #include <iostream>
 
 #include <nlohmann/json.hpp>
 
 #include "engine/convert.h"
 #include "engine/memory_plan.h"
+#include "engine/random_model.h"
 #include "progress.h"
 #include "report.h"
 #include "verbs.h"
@@ -26,11 +27,38 @@ Result<DType> weight_type(const std::string& name) {
   return *type;
 }
 
+// What there is to choose for --random.
+void list_shapes(bool json) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const std::string& name : shape_names()) {
+    const ModelShape shape = *find_shape(name);
+    const ModelConfig& c = shape.config;
+    const auto parameters = shape_parameters(shape);
+    if (!json)
+      std::cout << fmt::format("{:<14} {:>8}  {} layers of {}, {} heads on {}, feed-forward {}{}, vocabulary {}\n",
+                               name, count_text(parameters), c.layers.size(), c.dim, c.heads, c.kv_heads, c.ffn_dim,
+                               c.experts > 0 ? fmt::format(" ({} of {} experts)", c.experts_per_token, c.experts) : "",
+                               c.vocab_size);
+    list.push_back({{"name", name}, {"family", c.family}, {"parameters", parameters}});
+  }
+  if (json) std::cout << list.dump(2) << "\n";
+}
+
 struct Quantize {
   std::string source, type, out, embedding, name;
   int threads = 0;
+  bool random = false;
+  uint64_t seed = 0;
 
   Status run(bool json) const {
+    if (random && source == "list" && type.empty()) {
+      list_shapes(json);
+      return {};
+    }
+    if (out.empty())
+      return errorf(ErrorCode::kInvalidArgument,
+                    "quantize wants a {}, a weight type and a file to write, in this order",
+                    random ? "shape ('--random list' shows them)" : "model");
     ConvertOptions options;
     GODWIT_ASSIGN(options.dtype, weight_type(type));
     if (!embedding.empty()) {
@@ -38,10 +66,9 @@ struct Quantize {
     }
     options.threads = threads;
     options.name = name;
-    GODWIT_ASSIGN(ModelSource model, ModelSource::open(source));
     ProgressBar bar("quantize");
     options.on_progress = [&](double share) { bar.show(share); };
-    GODWIT_ASSIGN(ConvertReport report, convert_model(model, options, out));
+    GODWIT_ASSIGN(ConvertReport report, write(options));
     bar.clear();
     const double bits = static_cast<double>(report.bytes) * 8 / static_cast<double>(report.weights);
     if (json) {
@@ -63,6 +90,15 @@ struct Quantize {
                                dtype_name(dtype));
     return {};
   }
+
+  Result<ConvertReport> write(const ConvertOptions& options) const {
+    if (random) {
+      GODWIT_ASSIGN(ModelShape shape, find_shape(source));
+      return write_random_model(shape, seed, options, out);
+    }
+    GODWIT_ASSIGN(ModelSource model, ModelSource::open(source));
+    return convert_model(model, options, out);
+  }
 };
 
 }  // namespace
@@ -70,9 +106,12 @@ struct Quantize {
 void add_quantize(Program& program) {
   auto state = std::make_shared<Quantize>();
   CLI::App* verb = add_verb(program, "quantize", "Write a model as a GGUF file in another weight type");
-  verb->add_option("model", state->source, "GGUF file or Hugging Face folder")->required();
-  verb->add_option("type", state->type, type_names())->required();
-  verb->add_option("out", state->out, "GGUF file to write")->required();
+  verb->add_option("model", state->source, "GGUF file or Hugging Face folder; with --random a shape");
+  verb->add_option("type", state->type, type_names());
+  verb->add_option("out", state->out, "GGUF file to write");
+  verb->add_flag("--random", state->random,
+                 "Random weights in the shape of a public model; '--random list' shows which");
+  verb->add_option("--seed", state->seed, "Same seed, same random weights")->capture_default_str();
   verb->add_option("--embedding-type", state->embedding, "Type of token embedding and output matrix (default: TYPE)");
   verb->add_option("--name", state->name, "The model's name in the file (default: what it had, or the folder's)");
   verb->add_option("-t,--threads", state->threads, "Threads (default: all cores)");

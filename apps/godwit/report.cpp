@@ -39,6 +39,14 @@ std::string json_text(const nlohmann::json& value, int indent) {
   return value.dump(indent, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
+std::string count_text(uint64_t count) {
+  const char* units[] = {"", " K", " M", " B", " T"};
+  auto value = static_cast<double>(count);
+  size_t unit = 0;
+  while (value >= 999.5 && unit + 1 < std::size(units)) value /= 1000, ++unit;
+  return fmt::format("{:.3g}{}", value, units[unit]);
+}
+
 Status early_end(const Generation& answer) {
   if (answer.finish == FinishReason::kKvExhausted)
     return errorf(ErrorCode::kExhausted,

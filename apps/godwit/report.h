@@ -12,6 +12,9 @@ namespace godwit::cli {
 // One JSON text; bytes that are no UTF-8 (a file name, say) become U+FFFD.
 std::string json_text(const nlohmann::json& value, int indent = -1);
 
+// "1.24 B", "30.2 M": how many, with three digits.
+std::string count_text(uint64_t count);
+
 // An error that says why the answer breaks off, where it does.
 Status early_end(const Generation& answer);
 

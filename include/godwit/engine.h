@@ -32,6 +32,8 @@ struct EngineInfo {
   uint64_t kv_bytes_peak = 0;
   double kv_bytes_per_token = 0;
   int vocab_size = 0;
+  // With EngineOptions::profile: time that all sessions have spent so far in matrix products, attention and the rest.
+  double matmul_seconds = 0, attention_seconds = 0, other_seconds = 0;
 };
 
 struct ChatMessage {

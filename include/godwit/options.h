@@ -24,6 +24,7 @@ struct EngineOptions {
   std::string decode = "dense";                          // planner of attention per generated token
   std::string chat_template;                             // Jinja source; empty: the model's own
   std::string chat_template_name = "the chat template";  // what errors in that source call it
+  bool profile = false;                                  // EngineInfo tells where the time goes
   std::function<void(double share)> on_load;             // progress of loading, from 0 to 1
 };
 

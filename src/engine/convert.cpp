@@ -28,34 +28,6 @@ struct OutTensor {
   float add = 0;
 };
 
-// Every tensor that a model of this shape may have, in the order of a GGUF file.
-std::vector<std::string> tensor_names(size_t layers) {
-  std::vector<std::string> names = {"token_embd.weight", "output_norm.weight", "output.weight"};
-  for (size_t i = 0; i < layers; ++i)
-    for (const char* part : {"attn_norm.weight",     "attn_q.weight",
-                             "attn_q.bias",          "attn_k.weight",
-                             "attn_k.bias",          "attn_v.weight",
-                             "attn_v.bias",          "attn_qkv.weight",
-                             "attn_qkv.bias",        "attn_q_norm.weight",
-                             "attn_k_norm.weight",   "attn_output.weight",
-                             "attn_output.bias",     "post_attention_norm.weight",
-                             "ffn_norm.weight",      "ffn_gate.weight",
-                             "ffn_gate.bias",        "ffn_up.weight",
-                             "ffn_up.bias",          "ffn_down.weight",
-                             "ffn_down.bias",        "ffn_gate_inp.weight",
-                             "ffn_gate_exps.weight", "ffn_up_exps.weight",
-                             "ffn_down_exps.weight", "post_ffw_norm.weight"})
-      names.push_back(fmt::format("blk.{}.{}", i, part));
-  return names;
-}
-
-// The first type of a falling order whose block divides a row.
-DType fitting(DType wanted, int64_t columns) {
-  for (DType type : {wanted, DType::kQ8_0, DType::kF16})
-    if (columns % dtype_info(type).block_elements == 0) return type;
-  return DType::kF32;
-}
-
 class Converter {
  public:
   Converter(const ModelSource& source, const ConvertOptions& options)
@@ -105,13 +77,7 @@ class Converter {
 
   Result<std::vector<OutTensor>> choose() {
     std::vector<OutTensor> tensors;
-    std::vector<std::string> names;
-    if (const Gguf* gguf = source_.gguf())
-      for (const TensorEntry& entry : gguf->tensors()) names.push_back(entry.name);
-    else
-      names = tensor_names(source_.config().layers.size());
-    for (const std::string& name : names) {
-      if (!source_.has(name)) continue;
+    for (const std::string& name : source_.tensor_names()) {
       OutTensor t;
       t.name = name;
       GODWIT_ASSIGN(t.pieces, source_.tensor(name));
@@ -126,14 +92,9 @@ class Converter {
 
   void describe(OutTensor& t) {
     const ModelConfig& c = source_.config();
-    const bool matrix = t.shape.size() >= 2, router = t.name.find("ffn_gate_inp") != std::string::npos;
-    const bool edge = t.name == "token_embd.weight" || t.name == "output.weight";
-    t.dtype = DType::kF32;
-    if (matrix && !router) {
-      const DType wanted = edge ? options_.embedding_dtype.value_or(options_.dtype) : options_.dtype;
-      t.dtype = fitting(wanted, t.shape.back());
-      if (t.dtype != wanted) report_.exceptions.emplace_back(t.name, t.dtype);
-    }
+    const WeightType type = choose_weight_type(t.name, t.shape, options_);
+    t.dtype = type.dtype;
+    if (type.exception) report_.exceptions.emplace_back(t.name, t.dtype);
     uint64_t numbers = 1;
     for (int64_t n : t.shape) numbers *= static_cast<uint64_t>(n);
     report_.weights += numbers;
@@ -212,6 +173,15 @@ class Converter {
 };
 
 }  // namespace
+
+WeightType choose_weight_type(std::string_view name, std::span<const int64_t> shape, const ConvertOptions& options) {
+  if (shape.size() < 2 || name.find("ffn_gate_inp") != std::string_view::npos) return {};
+  const bool edge = name == "token_embd.weight" || name == "output.weight";
+  const DType wanted = edge ? options.embedding_dtype.value_or(options.dtype) : options.dtype;
+  for (DType type : {wanted, DType::kQ8_0, DType::kF16})
+    if (shape.back() % dtype_info(type).block_elements == 0) return {type, type != wanted};
+  return {DType::kF32, true};
+}
 
 Result<ConvertReport> convert_model(const ModelSource& source, const ConvertOptions& options,
                                     const std::filesystem::path& path) {

@@ -4,7 +4,9 @@
 #include <filesystem>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "model/source.h"
@@ -26,7 +28,15 @@ struct ConvertReport {
   std::vector<std::pair<std::string, DType>> exceptions;
 };
 
-// Norms, biases and routers stay f32. The file appears only when it is complete.
+// What a tensor becomes. Norms, biases and routers stay f32; a matrix whose rows are no multiple of the type's block
+// is an exception: it gets the first of q8_0, f16 and f32 that fits.
+struct WeightType {
+  DType dtype = DType::kF32;
+  bool exception = false;
+};
+WeightType choose_weight_type(std::string_view name, std::span<const int64_t> shape, const ConvertOptions& options);
+
+// The file appears only when it is complete.
 Result<ConvertReport> convert_model(const ModelSource& source, const ConvertOptions& options,
                                     const std::filesystem::path& path);
 

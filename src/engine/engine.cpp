@@ -29,6 +29,7 @@ Status Engine::Impl::load(const ModelSource& source) {
   GODWIT_ASSIGN(prefill_planner, make_prefill_planner(options.prefill));
   GODWIT_ASSIGN(decode_planner, make_decode_planner(options.decode));
   GODWIT_ASSIGN(backend, make_cpu_backend({.threads = options.threads, .simd = options.simd}));
+  if (options.profile) backend = make_timed_backend(std::move(backend), seconds);
   const int logit_rows = std::min(options.prefill_chunk, kMostLogitRows);
   GODWIT_ASSIGN(memory, plan_memory({.memory_bytes = backend->memory_bytes(),
                                      .weight_bytes = weight_bytes,
@@ -71,6 +72,9 @@ EngineInfo Engine::info() const {
   info.kv_bytes_peak = e.pool->peak_bytes();
   info.kv_bytes_per_token = static_cast<double>(e.memory.kv_bytes_per_page_column) / e.pool->format().page_tokens;
   info.vocab_size = static_cast<int>(e.model->config().vocab_size);
+  info.matmul_seconds = e.seconds.matmul;
+  info.attention_seconds = e.seconds.attention;
+  info.other_seconds = e.seconds.other;
   return info;
 }
 

@@ -4,6 +4,7 @@
 #include <mutex>
 
 #include "attn/plan.h"
+#include "backend/timed_backend.h"
 #include "engine/memory_plan.h"
 #include "engine/vocabulary.h"
 #include "kv/pool.h"
@@ -20,8 +21,9 @@ struct Engine::Impl {
   MemoryPlan memory;
   std::optional<Vocabulary> vocabulary;
 
-  // Back-end, pool, workspace and planners belong to whoever holds the mutex.
+  // Back-end, its times, pool, workspace and planners belong to whoever holds the mutex.
   std::mutex mutex;
+  OperationSeconds seconds;  // stays 0 without options.profile
   std::unique_ptr<Backend> backend;
   std::unique_ptr<Model> model;
   std::unique_ptr<KvPool> pool;

@@ -1,6 +1,32 @@
 #include "model/source.h"
 
+#include <algorithm>
+
 namespace godwit {
+namespace {
+
+// Every tensor that a model of this shape may have, in the order of a GGUF file.
+std::vector<std::string> known_tensor_names(size_t layers) {
+  std::vector<std::string> names = {"token_embd.weight", "output_norm.weight", "output.weight"};
+  for (size_t i = 0; i < layers; ++i)
+    for (const char* part : {"attn_norm.weight",     "attn_q.weight",
+                             "attn_q.bias",          "attn_k.weight",
+                             "attn_k.bias",          "attn_v.weight",
+                             "attn_v.bias",          "attn_qkv.weight",
+                             "attn_qkv.bias",        "attn_q_norm.weight",
+                             "attn_k_norm.weight",   "attn_output.weight",
+                             "attn_output.bias",     "post_attention_norm.weight",
+                             "ffn_norm.weight",      "ffn_gate.weight",
+                             "ffn_gate.bias",        "ffn_up.weight",
+                             "ffn_up.bias",          "ffn_down.weight",
+                             "ffn_down.bias",        "ffn_gate_inp.weight",
+                             "ffn_gate_exps.weight", "ffn_up_exps.weight",
+                             "ffn_down_exps.weight", "post_ffw_norm.weight"})
+      names.push_back(fmt::format("blk.{}.{}", i, part));
+  return names;
+}
+
+}  // namespace
 
 Result<ModelSource> ModelSource::open(const std::filesystem::path& path) {
   ModelSource source;
@@ -78,6 +104,18 @@ Result<std::vector<const TensorEntry*>> ModelSource::pieces(const std::string& g
     found.push_back(entry);
   }
   return found;
+}
+
+std::vector<std::string> ModelSource::tensor_names() const {
+  std::vector<std::string> names;
+  if (gguf_) {
+    for (const TensorEntry& entry : gguf_->tensors()) names.push_back(entry.name);
+  } else {
+    names = known_tensor_names(config_.layers.size());
+    names.erase(std::remove_if(names.begin(), names.end(), [&](const std::string& name) { return !has(name); }),
+                names.end());
+  }
+  return names;
 }
 
 bool ModelSource::has(const std::string& gguf_name) const {

@@ -30,7 +30,8 @@ class ModelSource {
   const Gguf* gguf() const { return gguf_.get(); }          // null for a folder
   const HfFolder* folder() const { return folder_.get(); }  // null for a GGUF file
 
-  bool has(const std::string& gguf_name) const;  // also where it is there but of a type that cannot be read
+  std::vector<std::string> tensor_names() const;  // GGUF names of what there is, in the order of a GGUF file
+  bool has(const std::string& gguf_name) const;   // also where it is there but of a type that cannot be read
   // One tensor, or, where the file keeps experts apart, that many pieces to be stacked. kNotFound names the tensor.
   Result<std::vector<const TensorEntry*>> tensor(const std::string& gguf_name) const;
   size_t weight_bytes() const;  // of all tensors in the file

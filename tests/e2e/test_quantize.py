@@ -202,3 +202,40 @@ def test_what_a_file_says_cannot_steer_the_terminal(godwit, tmp_path):
     shown = godwit("inspect", str(out))
     assert "\\x1b[31mred\\x07 \\x9b" in shown
     assert not any(ord(c) < 32 and c != "\n" or 0x7F <= ord(c) < 0xA0 for c in shown)
+
+
+RANDOM = ("quantize", "--random", "llama-tiny")
+
+
+@pytest.mark.parametrize("kind", ["q4_0", "q8_0", "q4_k", "bf16"])
+def test_random_weights_in_a_public_shape(godwit, tmp_path, kind):
+    out = tmp_path / "out.gguf"
+    report = godwit.json(*RANDOM, kind, str(out))
+    assert report["bytes"] == out.stat().st_size and report["exceptions"] == []
+    facts = godwit.json("inspect", str(out))
+    assert facts["family"] == "llama" and facts["parameters"] == report["weights"] == 1443072
+    assert facts["tensor_types"][kind]["tensors"] == 15
+    # What other programs ask of a vocabulary.
+    for key in ("model", "pre", "tokens", "token_type", "merges", "bos_token_id", "eos_token_id"):
+        assert f"tokenizer.ggml.{key}" in facts["metadata"]
+    answer = godwit.json("run", "-m", str(out), "-p", "Hello, 東京", "-n", "8", "--ignore-eos")
+    assert answer["completion_tokens"] == 8 and len(set(answer["tokens"])) > 1
+
+
+def test_random_weights_follow_the_seed(godwit, tmp_path):
+    files = [tmp_path / f"{i}.gguf" for i in range(3)]
+    for file, seed in zip(files, ["5", "5", "6"]):
+        godwit.json(*RANDOM, "q8_0", str(file), "--seed", seed)
+    assert files[0].read_bytes() == files[1].read_bytes() != files[2].read_bytes()
+
+
+def test_shapes_are_listed(godwit, tmp_path):
+    rows = {row["name"]: row for row in godwit.json("quantize", "--random", "list")}
+    assert rows["llama-3.2-1b"]["parameters"] == 1235814400 and rows["mixtral-small"]["family"] == "mixtral"
+    text = godwit("quantize", "--random", "list")
+    assert all(name in text for name in rows)
+    message = godwit.refuses(2, "quantize", "--random", "llama-9", "q4_0", str(tmp_path / "out.gguf"))
+    assert "'llama-9'" in message and "llama-3.1-8b" in message
+    for arguments in ([], ["llama-tiny"], ["llama-tiny", "q4_0"]):
+        assert "shape" in godwit.refuses(2, "quantize", "--random", *arguments)
+    assert not (tmp_path / "out.gguf").exists()

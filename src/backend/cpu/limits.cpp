@@ -1,0 +1,114 @@
+#include "backend/cpu/limits.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "backend/cpu/limits.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace godwit::HWY_NAMESPACE {
+namespace {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Enough independent chains to fill two FMA units of latency 4; returns FLOP done.
+double fma_chains(int rounds, float* sink) {
+  const hn::ScalableTag<float> d;
+  auto a = hn::Set(d, 1.0F), b = hn::Set(d, 0.999F), c = hn::Set(d, 0.001F);
+  auto x0 = a, x1 = a, x2 = a, x3 = a, x4 = a, x5 = a, x6 = a, x7 = a, x8 = a, x9 = a;
+  for (int i = 0; i < rounds; ++i) {
+    x0 = hn::MulAdd(x0, b, c), x1 = hn::MulAdd(x1, b, c), x2 = hn::MulAdd(x2, b, c), x3 = hn::MulAdd(x3, b, c);
+    x4 = hn::MulAdd(x4, b, c), x5 = hn::MulAdd(x5, b, c), x6 = hn::MulAdd(x6, b, c), x7 = hn::MulAdd(x7, b, c);
+    x8 = hn::MulAdd(x8, b, c), x9 = hn::MulAdd(x9, b, c);
+  }
+  x0 = hn::Add(hn::Add(hn::Add(x0, x1), hn::Add(x2, x3)), hn::Add(hn::Add(x4, x5), hn::Add(x6, x7)));
+  *sink = hn::GetLane(hn::Add(x0, hn::Add(x8, x9)));
+  return 2.0 * 10 * static_cast<double>(hn::Lanes(d)) * rounds;
+}
+
+// Adds up `count` floats; `count` is a multiple of 64.
+float read_all(const float* from, size_t count) {
+  const hn::ScalableTag<float> d;
+  const size_t lanes = hn::Lanes(d);
+  auto s0 = hn::Zero(d), s1 = s0, s2 = s0, s3 = s0;
+  for (size_t i = 0; i + 4 * lanes <= count; i += 4 * lanes) {
+    s0 = hn::Add(s0, hn::Load(d, from + i)), s1 = hn::Add(s1, hn::Load(d, from + i + lanes));
+    s2 = hn::Add(s2, hn::Load(d, from + i + 2 * lanes)), s3 = hn::Add(s3, hn::Load(d, from + i + 3 * lanes));
+  }
+  return hn::GetLane(hn::Add(hn::Add(s0, s1), hn::Add(s2, s3)));
+}
+
+}  // namespace
+}  // namespace godwit::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <vector>
+
+#include "backend/cpu/kernels.h"
+
+namespace godwit {
+namespace {
+
+HWY_EXPORT(fma_chains);
+HWY_EXPORT(read_all);
+
+std::atomic<float> result_sink;  // keeps the compiler from dropping work whose result nobody wants
+
+// The best rate of rounds over half a second.
+template <class Round>
+double best_rate(const Round& round) {
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point end = Clock::now() + std::chrono::milliseconds(500);
+  double best = 0;
+  for (int i = 0; i < 3 || Clock::now() < end; ++i) {
+    const Clock::time_point start = Clock::now();
+    const double done = round();
+    best = std::max(best, done / std::chrono::duration<double>(Clock::now() - start).count());
+  }
+  return best;
+}
+
+}  // namespace
+
+double fma_round(ThreadPool& pool) {
+  constexpr int kRounds = 4'000'000;
+  std::vector<double> flops(static_cast<size_t>(pool.threads()));
+  pool.parallel_for(pool.threads(), [&](int64_t i) {
+    float sink = 0;
+    flops[static_cast<size_t>(i)] = HWY_DYNAMIC_DISPATCH(fma_chains)(kRounds, &sink);
+    result_sink.store(sink, std::memory_order_relaxed);
+  });
+  double total = 0;
+  for (double done : flops) total += done;
+  return total;
+}
+
+double read_round(ThreadPool& pool, std::span<const float> memory) {
+  constexpr size_t kPart = size_t{1} << 20;
+  GODWIT_CHECK(memory.size() % kPart == 0);
+  pool.parallel_for(static_cast<int64_t>(memory.size() / kPart), [&](int64_t i) {
+    const float sum = HWY_DYNAMIC_DISPATCH(read_all)(memory.data() + static_cast<size_t>(i) * kPart, kPart);
+    result_sink.store(sum, std::memory_order_relaxed);
+  });
+  return static_cast<double>(memory.size_bytes());
+}
+
+Result<MachineLimits> measure_limits(int threads) {
+  const Buffer buffer = cpu::aligned_buffer(kReadRoundFloats * sizeof(float));
+  if (buffer.data() == nullptr)
+    return errorf(ErrorCode::kExhausted, "the system has no {} bytes of memory to measure the bandwidth with",
+                  kReadRoundFloats * sizeof(float));
+  const std::span<float> memory(reinterpret_cast<float*>(buffer.data()), kReadRoundFloats);
+  std::fill(memory.begin(), memory.end(), 1.0F);
+  ThreadPool pool(threads);
+  MachineLimits limits;
+  limits.fma_flops_per_second = best_rate([&] { return fma_round(pool); });
+  limits.read_bytes_per_second = best_rate([&] { return read_round(pool, memory); });
+  return limits;
+}
+
+}  // namespace godwit
+#endif
