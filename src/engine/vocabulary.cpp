@@ -60,7 +60,7 @@ Status add_listed_ends(const ModelSource& source, std::span<const int64_t> ids, 
   return {};
 }
 
-// Turn-ending tokens by the names that models give them; many files list only one of theirs.
+// Turn-ending tokens by the names that models give them: many files list one end, and their template writes another.
 void add_known_ends(const Tokenizer& tokenizer, std::vector<TokenId>& ends) {
   for (const char* name : {"<|im_end|>", "<|eot_id|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|eom_id|>"})
     if (auto id = tokenizer.find(name); id && tokenizer.is_special(*id)) add_end(ends, id);
@@ -127,7 +127,7 @@ Result<Vocabulary> load_vocabulary(const ModelSource& source, const std::string&
   }
   add_end(ends, tokenizer->eos());
   add_end(ends, tokenizer->eot());
-  if (ends.empty()) add_known_ends(*tokenizer, ends);
+  add_known_ends(*tokenizer, ends);
   Vocabulary vocabulary{*tokenizer, std::move(ends), special_texts(*tokenizer), std::nullopt, {}, {}};
   if (!chat_template.empty()) template_json = chat_template;
   if (template_json.is_string()) vocabulary.chat_source = template_json.get<std::string>();
