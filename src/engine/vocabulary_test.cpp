@@ -39,5 +39,22 @@ TEST(Vocabulary, AWordThatLooksLikeAnEndIsNone) {
   EXPECT_FALSE(ends_with(vocabulary(copy.path()), "<|im_end|>"));
 }
 
+TEST(Vocabulary, TemplatesWithoutADefaultSpoilOnlyTheChat) {
+  ModelCopy copy("phi3");
+  copy.patch("tokenizer_config.json",
+             R"({"chat_template": [{"name": "rag", "template": "r"}, {"name": "tool_use", "template": "t"}]})");
+  EngineOptions options;
+  options.model = copy.path().string();
+  const ChatMessage message{"user", "hi"};
+  expect_error(open(options).chat_tokens({&message, 1}), ErrorCode::kUnsupported, "'rag', 'tool_use'");
+  options.chat_template = "{{ messages[0].content }}";
+  EXPECT_FALSE(value_of(open(options).chat_tokens({&message, 1})).empty());
+  options.chat_template.clear();
+  copy.patch("tokenizer_config.json", R"({"chat_template": [{"name": "rag", "template": "r"}]})");
+  EXPECT_EQ(open(options).detokenize(value_of(open(options).chat_tokens({&message, 1}))), "r");
+  copy.patch("tokenizer_config.json", R"({"chat_template": 1})");
+  expect_error(open(options).chat_tokens({&message, 1}), ErrorCode::kUnsupported, "'chat_template' should be a string");
+}
+
 }  // namespace
 }  // namespace godwit
