@@ -206,6 +206,7 @@ struct Chat {
       std::cout << std::endl;
     if (!std::cout) return errorf(ErrorCode::kIo, "the answer cannot be written to stdout");
     if (stats) print_stats(engine, session, result);
+    note_full_context(engine, result);
     if (Status end = early_end(result); !end) std::cerr << end.error().message << "\n";
     return {};
   }

@@ -20,6 +20,8 @@ const char* finish_name(FinishReason reason) {
       return "cancelled";
     case FinishReason::kKvExhausted:
       return "kv_exhausted";
+    case FinishReason::kContextFull:
+      return "context_full";
   }
   return "";
 }
@@ -53,6 +55,14 @@ Status early_end(const Generation& answer) {
                   "the answer breaks off after {} tokens: the KV memory is full; raise --kv-memory",
                   answer.tokens.size());
   return {};
+}
+
+void note_full_context(const Engine& engine, const Generation& answer) {
+  if (answer.finish == FinishReason::kContextFull)
+    std::fputs(fmt::format("the context of {} tokens is full; --ctx sets its length, as far as the model goes\n",
+                           engine.info().context_tokens)
+                   .c_str(),
+               stderr);
 }
 
 nlohmann::json generation_json(const Engine& engine, const Session& session, const Generation& answer) {

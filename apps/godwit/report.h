@@ -17,6 +17,8 @@ std::string count_text(uint64_t count);
 
 // An error that says why the answer breaks off, where it does.
 Status early_end(const Generation& answer);
+// One line to stderr where the context's end ended the answer: that is a limit, not a failure.
+void note_full_context(const Engine& engine, const Generation& answer);
 
 nlohmann::json generation_json(const Engine& engine, const Session& session, const Generation& answer);
 void print_stats(const Engine& engine, const Session& session, const Generation& answer);  // to stderr

@@ -83,6 +83,7 @@ struct Run {
     if (stats) print_stats(engine, session, answer);
     if (answer.finish == FinishReason::kCancelled)
       return errorf(ErrorCode::kCancelled, "interrupted after {} tokens", answer.tokens.size());
+    note_full_context(engine, answer);
     return early_end(answer);
   }
 };

@@ -20,6 +20,8 @@
 
 namespace godwit {
 
+class Backend;
+
 struct EngineInfo {
   std::string model;    // file or folder, or "built-in"
   std::string family;   // "llama"
@@ -64,6 +66,7 @@ class Engine {
 
  private:
   friend class Session;
+  friend Result<Engine> open_engine(const EngineOptions& options, std::unique_ptr<Backend> backend);
   struct Impl;
   explicit Engine(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
   std::shared_ptr<Impl> impl_;

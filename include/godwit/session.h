@@ -29,9 +29,10 @@ struct Piece {
 
 enum class FinishReason {
   kStop,         // an end token, a stop token or a stop string
-  kLength,       // max_tokens, or the context is full
+  kLength,       // max_tokens
   kCancelled,    // a stop request, or on_piece returned false
   kKvExhausted,  // the KV budget is used up; the session can go on once memory is free
+  kContextFull,  // no token fits into the context any more; truncate() makes room
 };
 
 struct Generation {

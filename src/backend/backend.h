@@ -80,7 +80,7 @@ class Backend {
   virtual std::string name() const = 0;         // "cpu"
   virtual std::string description() const = 0;  // what runs: SIMD target, threads, device
   virtual bool supports(DType weight) const = 0;
-  virtual size_t memory_bytes() const = 0;  // what this process may use in all; 0 = unknown
+  virtual size_t memory_bytes() const = 0;  // what this process can still get; 0 = unknown
 
   // Memory. allocate() gives at least 64-byte alignment and unspecified contents. import_host() makes host bytes usable
   // as weights: a back-end that shares the host's memory keeps `owner` and copies nothing.

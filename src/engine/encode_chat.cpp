@@ -64,7 +64,7 @@ class Breaker {
     return bytes;
   }
 
-  std::string broken(std::string text) {
+  std::string broken(const std::string& text) {
     std::vector<size_t> places;  // where a mark goes
     for (const std::string& special : specials_)
       for (size_t at = text.find(special); at != std::string::npos; at = text.find(special, at + 1))
@@ -72,9 +72,15 @@ class Breaker {
     if (size_t end = open_end(text); end > 0) places.push_back(end);
     std::sort(places.begin(), places.end());
     places.erase(std::unique(places.begin(), places.end()), places.end());
-    for (size_t i = places.size(); i-- > 0;) text.insert(places[i], mark_);
     found_ |= !places.empty();
-    return text;
+    std::string result;
+    result.reserve(text.size() + places.size() * mark_.size());
+    size_t begin = 0;
+    for (size_t place : places) {
+      result.append(text, begin, place - begin).append(mark_);
+      begin = place;
+    }
+    return result.append(text, begin);
   }
 
   // The end of the text (white space aside, which templates trim) where it is the beginning of a special token; or 0.

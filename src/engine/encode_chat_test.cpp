@@ -77,6 +77,28 @@ TEST(EncodeChat, NoMixtureOfFragmentsBecomesSpecial) {
   }
 }
 
+// Each one is broken apart as it would be alone, however many there are.
+TEST(EncodeChat, ManySpelledOutSpecials) {
+  const Vocabulary v = vocabulary();
+  const std::string special = "<|endoftext|>";
+  auto repeated = [&](size_t count) {
+    std::string text;
+    for (size_t i = 0; i < count; ++i) text += special;
+    return value_of(encode_chat(v, user_says("a" + text + "z"), {}));
+  };
+  constexpr size_t kMany = 20'000;
+  const auto one = repeated(1), two = repeated(2), many = repeated(kMany);
+  const size_t each = two.size() - one.size();
+  ASSERT_EQ(many.size(), one.size() + (kMany - 1) * each);
+  EXPECT_EQ(specials_of(v, many), specials_of(v, one));
+  const size_t first = static_cast<size_t>(std::mismatch(one.begin(), one.end(), two.begin()).first - one.begin());
+  auto expected = two;
+  for (size_t i = 2; i < 5; ++i)
+    expected.insert(expected.begin() + static_cast<ptrdiff_t>(first), two.begin() + static_cast<ptrdiff_t>(first),
+                    two.begin() + static_cast<ptrdiff_t>(first + each));
+  EXPECT_EQ(repeated(5), expected);
+}
+
 TEST(EncodeChat, OverlappingAndUnicodeSpecials) {
   ModelCopy copy("qwen3");
   std::string json = io_test::read_file(model_path("qwen3") / "tokenizer.json");

@@ -2,6 +2,7 @@
 
 #include "engine/builtin_model.h"
 #include "engine/engine_impl.h"
+#include "engine/open.h"
 #include "kv/codec.h"
 #include <godwit/engine.h>
 
@@ -28,7 +29,6 @@ Status Engine::Impl::load(const ModelSource& source) {
   GODWIT_ASSIGN(KvFormat format, make_kv_format(options.kv_codec, config.head_dim));
   GODWIT_ASSIGN(prefill_planner, make_prefill_planner(options.prefill));
   GODWIT_ASSIGN(decode_planner, make_decode_planner(options.decode));
-  GODWIT_ASSIGN(backend, make_cpu_backend({.threads = options.threads, .simd = options.simd}));
   if (options.profile) backend = make_timed_backend(std::move(backend), seconds);
   const int logit_rows = std::min(options.prefill_chunk, kMostLogitRows);
   GODWIT_ASSIGN(memory, plan_memory({.memory_bytes = backend->memory_bytes(),
@@ -48,9 +48,15 @@ Status Engine::Impl::load(const ModelSource& source) {
 }
 
 Result<Engine> Engine::open(const EngineOptions& options) {
+  GODWIT_ASSIGN(auto backend, make_cpu_backend({.threads = options.threads, .simd = options.simd}));
+  return open_engine(options, std::move(backend));
+}
+
+Result<Engine> open_engine(const EngineOptions& options, std::unique_ptr<Backend> backend) {
   GODWIT_TRY(check_options(options));
-  auto impl = std::make_shared<Impl>();
+  auto impl = std::make_shared<Engine::Impl>();
   impl->options = options;
+  impl->backend = std::move(backend);
   auto source = options.model.empty() ? open_builtin_model() : ModelSource::open(options.model);
   if (!source) return tl::unexpected(std::move(source).error());
   GODWIT_TRY(impl->load(*source));

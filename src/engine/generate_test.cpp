@@ -61,6 +61,16 @@ TEST_F(Generate, EndTokenEnds) {
   EXPECT_EQ(session.tokens().back(), end_);
 }
 
+TEST_F(Generate, TheTemplatesEndOfTurnEndsToo) {
+  const Engine engine = open("phi3.gguf");
+  Session session = engine.start();
+  const ChatMessage message{"user", "hi"};
+  append(session, value_of(engine.chat_tokens({&message, 1})));
+  const Generation generation = value_of(session.generate(forcing(351, 4)));  // <|im_end|>
+  EXPECT_EQ(generation.finish, FinishReason::kStop);
+  EXPECT_EQ(generation.tokens, std::vector<TokenId>{351});
+}
+
 TEST_F(Generate, EndTokenIsIgnored) {
   Session session = fresh();
   GenerateOptions options = forcing(end_, 4);

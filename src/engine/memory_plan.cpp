@@ -31,8 +31,8 @@ Result<MemoryPlan> plan_memory(const MemoryRequest& request, const ModelConfig& 
   if (request.memory_bytes > 0 && fixed >= usable)
     return errorf(
         ErrorCode::kExhausted,
-        "{}: the weights take {} and the workspace {}, but only {} of the machine's {} may be used; take a smaller "
-        "or more strongly quantized model",
+        "{}: the weights take {} and the workspace {}, but only {} of the {} that are available may be used; free "
+        "memory or take a smaller or more strongly quantized model",
         label, bytes_text(request.weight_bytes), bytes_text(request.workspace_bytes), bytes_text(usable),
         bytes_text(request.memory_bytes));
   const uint64_t column = config.layers.size() * static_cast<uint64_t>(config.kv_heads) * format.page_bytes();

@@ -11,7 +11,7 @@
 namespace godwit {
 
 struct MemoryRequest {
-  uint64_t memory_bytes = 0;  // what the back-end may use in all
+  uint64_t memory_bytes = 0;  // what the back-end can still get; 0: unknown
   uint64_t weight_bytes = 0;
   uint64_t workspace_bytes = 0;
   int64_t context_tokens = 0;    // asked for; 0: as long as possible

@@ -87,7 +87,10 @@ Result<Generation> Session::generate(const GenerateOptions& options, const std::
   out.finish = FinishReason::kLength;
   bool wanted = true;
   while (options.max_tokens < 0 || static_cast<int>(out.tokens.size()) < options.max_tokens) {
-    if (static_cast<int64_t>(s.tokens.size()) >= e.memory.context_tokens) break;
+    if (static_cast<int64_t>(s.tokens.size()) >= e.memory.context_tokens) {
+      out.finish = FinishReason::kContextFull;
+      break;
+    }
     if (stop.stop_requested()) {
       out.finish = FinishReason::kCancelled;
       break;

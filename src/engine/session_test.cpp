@@ -121,10 +121,14 @@ TEST(Session, FullContextChangesNothing) {
   EXPECT_EQ(copy_of(session.tokens()), tokens);
   const Generation rest = value_of(session.generate(greedy(-1)));
   EXPECT_EQ(rest.tokens.size(), 4U);
-  EXPECT_EQ(rest.finish, FinishReason::kLength);
-  EXPECT_EQ(value_of(session.generate(greedy(-1))).tokens.size(), 0U);
+  EXPECT_EQ(rest.finish, FinishReason::kContextFull);
+  const Generation nothing = value_of(session.generate(greedy(-1)));
+  EXPECT_EQ(nothing.tokens.size(), 0U);
+  EXPECT_EQ(nothing.finish, FinishReason::kContextFull);
   session.truncate(66);
-  EXPECT_EQ(value_of(session.generate(greedy(4))).tokens, rest.tokens);
+  const Generation again = value_of(session.generate(greedy(4)));
+  EXPECT_EQ(again.tokens, rest.tokens);
+  EXPECT_EQ(again.finish, FinishReason::kLength) << "as many as were asked for";
 }
 
 TEST(Session, AppendedTextGoesOnWhereTheSessionEnds) {

@@ -60,7 +60,7 @@ Status add_listed_ends(const ModelSource& source, std::span<const int64_t> ids, 
   return {};
 }
 
-// Turn-ending tokens by the names that models give them; many files list only one of theirs.
+// Turn-ending tokens by the names that models give them: many files list one end, and their template writes another.
 void add_known_ends(const Tokenizer& tokenizer, std::vector<TokenId>& ends) {
   for (const char* name : {"<|im_end|>", "<|eot_id|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|eom_id|>"})
     if (auto id = tokenizer.find(name); id && tokenizer.is_special(*id)) add_end(ends, id);
@@ -105,6 +105,7 @@ Result<Vocabulary> load_vocabulary(const ModelSource& source, const std::string&
   std::optional<Tokenizer> tokenizer;
   std::vector<TokenId> ends;
   nlohmann::ordered_json template_json;
+  std::string template_error;
   if (const Gguf* gguf = source.gguf()) {
     const GgufMetadata& meta = gguf->metadata();
     GODWIT_ASSIGN(GgufVocab vocab, read_vocab(meta));
@@ -122,14 +123,21 @@ Result<Vocabulary> load_vocabulary(const ModelSource& source, const std::string&
     }
     GODWIT_ASSIGN(tokenizer, Tokenizer::from_json(json, config, source.label()));
     GODWIT_TRY(read_end_tokens(source, ends));
-    GODWIT_ASSIGN(auto text, folder.chat_template());
-    if (text) template_json = *text;
+    if (auto text = folder.chat_template(); !text)
+      template_error = text.error().message;
+    else if (*text)
+      template_json = **text;
   }
   add_end(ends, tokenizer->eos());
   add_end(ends, tokenizer->eot());
-  if (ends.empty()) add_known_ends(*tokenizer, ends);
+  add_known_ends(*tokenizer, ends);
   Vocabulary vocabulary{*tokenizer, std::move(ends), special_texts(*tokenizer), std::nullopt, {}, {}};
-  if (!chat_template.empty()) template_json = chat_template;
+  if (!chat_template.empty()) {
+    template_json = chat_template;
+  } else if (!template_error.empty()) {
+    vocabulary.chat_error = std::move(template_error);
+    return vocabulary;
+  }
   if (template_json.is_string()) vocabulary.chat_source = template_json.get<std::string>();
   auto chat = ChatTemplate::from_json(template_json, token_or_empty(*tokenizer, tokenizer->bos()),
                                       token_or_empty(*tokenizer, tokenizer->eos()),

@@ -21,7 +21,7 @@ struct Vocabulary {
 };
 
 // `chat_template` (Jinja source) replaces the model's own when it is not empty; errors in it call it by its name. A
-// template that does not parse is no error here: a model can be used without one.
+// template that cannot be read is no error here: a model can be used without one.
 Result<Vocabulary> load_vocabulary(const ModelSource& source, const std::string& chat_template,
                                    const std::string& chat_template_name = {});
 

@@ -121,13 +121,17 @@ Result<std::optional<std::string>> HfFolder::chat_template() const {
   if (!config || !config->has("chat_template")) return std::optional<std::string>();
   const json& value = config->value()["chat_template"];
   if (!value.is_array()) return config->find<std::string>("chat_template");
+  std::string names;
   for (const json& item : value) {
     GODWIT_ASSIGN(JsonObject named, JsonObject::of(item, config->label() + ": an entry of 'chat_template'"));
     GODWIT_ASSIGN(std::string name, named.get<std::string>("name"));
-    if (name == "default") return named.find<std::string>("template");
+    if (name == "default" || value.size() == 1) return named.find<std::string>("template");
+    names += (names.empty() ? "'" : ", '") + name + "'";
   }
-  return errorf(ErrorCode::kNotFound, "{}: none of the templates in 'chat_template' is named 'default'",
-                config->label());
+  if (names.empty()) return std::optional<std::string>();
+  return errorf(ErrorCode::kNotFound,
+                "{}: the chat templates are named {}, and none 'default'; give one with --chat-template FILE",
+                config->label(), names);
 }
 
 }  // namespace godwit

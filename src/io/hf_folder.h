@@ -30,7 +30,7 @@ class HfFolder {
   Result<std::string> tokenizer() const;                // text of tokenizer.json; kNotFound with the remedy when absent
 
   // chat_template.jinja, or else the "chat_template" of tokenizer_config.json: a string, or of several the one named
-  // "default". None when the model brings no template.
+  // "default". None when the model brings no template; kNotFound with their names when none of several is the default.
   Result<std::optional<std::string>> chat_template() const;
 
  private:

@@ -52,7 +52,12 @@ TEST_F(HfFolderTest, NamedTemplates) {
     return open().value().chat_template();
   };
   EXPECT_EQ(with(R"([{"name":"rag","template":"r"},{"name":"default","template":"d"}])").value(), "d");
-  expect_error(with(R"([{"name":"rag","template":"r"}])"), ErrorCode::kNotFound, "is named 'default'");
+  EXPECT_EQ(with(R"([{"name":"rag","template":"r"}])").value(), "r");
+  expect_error(
+      with(R"([{"name":"rag","template":"r"},{"name":"tool_use","template":"t"}])"), ErrorCode::kNotFound,
+      "tokenizer_config.json: the chat templates are named 'rag', 'tool_use', and none 'default'; give one with "
+      "--chat-template");
+  EXPECT_FALSE(with("[]").value());
   expect_error(with("[1]"), ErrorCode::kBadData, "tokenizer_config.json: an entry of 'chat_template'");
   expect_error(with("1"), ErrorCode::kBadData, "'chat_template' should be a string");
   EXPECT_FALSE(with("null").value());

@@ -190,7 +190,7 @@ def test_max_tokens(godwit, count):
 
 def test_the_answer_ends_where_the_context_does(godwit):
     report = godwit.json("run", "-p", PROMPT, "--ctx", "64", "--ignore-eos")
-    assert report["context_tokens"] == 64 and report["finish_reason"] == "length"
+    assert report["context_tokens"] == 64 and report["finish_reason"] == "context_full"
     assert report["prompt_tokens"] + report["completion_tokens"] == 64
 
 

@@ -1,22 +1,11 @@
 // The CPU back-end: host memory, and the kernels of one SIMD target. Operations finish before they return.
-#include <algorithm>
 #include <cstring>
-#include <fstream>
 
-#include <unistd.h>
-
+#include "backend/cpu/host_memory.h"
 #include "backend/cpu/kernels.h"
 
 namespace godwit {
 namespace {
-
-// Memory this process may use: the machine's, or its cgroup's limit if that is smaller.
-size_t usable_memory_bytes() {
-  size_t bytes = static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGE_SIZE));
-  std::ifstream file("/sys/fs/cgroup/memory.max");
-  if (size_t limit = 0; file >> limit) bytes = std::min(bytes, limit);
-  return bytes;
-}
 
 class CpuBackend final : public Backend {
  public:
@@ -28,7 +17,7 @@ class CpuBackend final : public Backend {
                        context_.pool.threads() == 1 ? "" : "s");
   }
   bool supports(DType weight) const override { return weight != DType::kI32; }
-  size_t memory_bytes() const override { return usable_memory_bytes(); }
+  size_t memory_bytes() const override { return cpu::available_memory_bytes(); }
 
   Result<Buffer> allocate(size_t bytes) override {
     Buffer buffer = cpu::aligned_buffer(bytes);
