@@ -189,7 +189,9 @@ def test_max_tokens(godwit, count):
 
 
 def test_the_answer_ends_where_the_context_does(godwit):
-    report = godwit.json("run", "-p", PROMPT, "--ctx", "64", "--ignore-eos")
+    done = godwit.process("run", "-p", PROMPT, "--ctx", "64", "--ignore-eos", "--json")
+    assert done.returncode == 0 and b"the context of 64 tokens is full" in done.stderr
+    report = json.loads(done.stdout)
     assert report["context_tokens"] == 64 and report["finish_reason"] == "context_full"
     assert report["prompt_tokens"] + report["completion_tokens"] == 64
 
