@@ -13,8 +13,11 @@ namespace hn = hwy::HWY_NAMESPACE;
 // Enough independent chains to fill two FMA units of latency 4; returns FLOP done.
 double fma_chains(int rounds, float* sink) {
   const hn::ScalableTag<float> d;
-  auto a = hn::Set(d, 1.0F), b = hn::Set(d, 0.999F), c = hn::Set(d, 0.001F);
-  auto x0 = a, x1 = a, x2 = a, x3 = a, x4 = a, x5 = a, x6 = a, x7 = a, x8 = a, x9 = a;
+  const auto b = hn::Set(d, 0.999F), c = hn::Set(d, 0.001F), one = hn::Set(d, 1.0F);
+  // Chains that began alike would be one chain to a clever compiler.
+  auto x0 = hn::Set(d, *sink), x1 = hn::Add(x0, one), x2 = hn::Add(x1, one), x3 = hn::Add(x2, one);
+  auto x4 = hn::Add(x3, one), x5 = hn::Add(x4, one), x6 = hn::Add(x5, one), x7 = hn::Add(x6, one);
+  auto x8 = hn::Add(x7, one), x9 = hn::Add(x8, one);
   for (int i = 0; i < rounds; ++i) {
     x0 = hn::MulAdd(x0, b, c), x1 = hn::MulAdd(x1, b, c), x2 = hn::MulAdd(x2, b, c), x3 = hn::MulAdd(x3, b, c);
     x4 = hn::MulAdd(x4, b, c), x5 = hn::MulAdd(x5, b, c), x6 = hn::MulAdd(x6, b, c), x7 = hn::MulAdd(x7, b, c);
@@ -77,7 +80,7 @@ double fma_round(ThreadPool& pool) {
   constexpr int kRounds = 4'000'000;
   std::vector<double> flops(static_cast<size_t>(pool.threads()));
   pool.parallel_for(pool.threads(), [&](int64_t i) {
-    float sink = 0;
+    float sink = result_sink.load(std::memory_order_relaxed);
     flops[static_cast<size_t>(i)] = HWY_DYNAMIC_DISPATCH(fma_chains)(kRounds, &sink);
     result_sink.store(sink, std::memory_order_relaxed);
   });
