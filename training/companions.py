@@ -20,9 +20,9 @@ import measure
 from corpus import Library, encode_books, read_books
 from evaluate import acceptance
 from net import Net, Shape, load, save
-from optim import Muon
+from optim import Optimizer
 from samples import SampleMaker
-from train import Rows
+from train import row_loader
 
 DRAFT = Shape(layers=4, dim=192, heads=3, kv_heads=1, ffn=512)
 MEDUSA_HEADS = 4
@@ -41,19 +41,11 @@ def rate_at(passed, step):
     return min(1.0, (step + 1) / 50) * (1.0 if passed < 0.3 else max(0.02, (1 - passed) / 0.7))
 
 
-def row_loader(tokenizer, books, length, context, workers, seed):
-    data = Rows(tokenizer, books, length, context, seed)
-    return iter(torch.utils.data.DataLoader(data, batch_size=None, num_workers=workers, pin_memory=workers > 0,
-                                            prefetch_factor=4 if workers else None))
-
-
 def fit_draft(net, tokenizer, books, held, a, device):
     """Distillation: the draft learns the model's distribution, over books and tasks, at all positions."""
     draft = Net(DRAFT if not a.tiny else Shape(layers=1, dim=64, heads=1, kv_heads=1, ffn=64)).to(device)
     log("parameters of the draft", sum(p.numel() for p in draft.parameters()))
-    matrices = [p for n, p in draft.named_parameters() if p.ndim == 2 and "embed" not in n]
-    others = [p for n, p in draft.named_parameters() if not (p.ndim == 2 and "embed" not in n)]
-    muon, adam = Muon(matrices, 0.02), torch.optim.AdamW(others, lr=5e-3, betas=(0.9, 0.95), weight_decay=0.0)
+    optimizer = Optimizer(draft, 5e-3)
 
     def distance(student, embedding, teacher_logits):
         return F.kl_div(F.log_softmax(F.linear(student, embedding.to(student.dtype)).float(), -1),
@@ -73,11 +65,7 @@ def fit_draft(net, tokenizer, books, held, a, device):
             with torch.no_grad(): teacher = net.logits(net.hidden(x, at))
             loss = distance(draft.hidden(x, at), draft.embed_tokens.weight, teacher) / x.numel()
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(others, 1.0)
-        muon.step(rate, min(0.95, 0.85 + step / 3000))
-        adam.param_groups[0]["lr"] = 5e-3 * rate
-        adam.step()
-        draft.zero_grad(set_to_none=True)
+        optimizer.step(rate)
         step += 1
         last.append(loss.detach())
         if step % 100 == 0 or a.tiny: log(f"step {step} divergence {float(sum(last[-50:]) / len(last[-50:])):.3f}")

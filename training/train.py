@@ -21,7 +21,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 import measure
 from corpus import Library, encode_books, read_books, train_tokenizer
 from net import Net, Shape, load, save, weighted_loss
-from optim import Muon
+from optim import Optimizer
 from samples import SampleMaker
 
 MICRO_TOKENS, MICROS = 65536, 4
@@ -56,6 +56,12 @@ class Rows(torch.utils.data.IterableDataset):
             made = [maker.row(self.length + 1, SHARES[self.length]) for _ in range(rows)]
             yield (torch.tensor([s.ids for s in made]), torch.tensor([s.weights for s in made]),
                    torch.stack([spread(maker.r, self.length, self.context) for _ in made]))
+
+
+def row_loader(tokenizer, books, length, context, workers, seed):
+    return iter(torch.utils.data.DataLoader(Rows(tokenizer, books, length, context, seed), batch_size=None,
+                                            num_workers=workers, pin_memory=workers > 0,
+                                            prefetch_factor=4 if workers else None))
 
 
 def spread(r, length, context):
@@ -98,18 +104,11 @@ def main():
     net.to(device)
     log("parameters", sum(p.numel() for p in net.parameters()))
 
-    matrices = [p for n, p in net.named_parameters() if p.ndim == 2 and "embed" not in n]
-    others = [p for n, p in net.named_parameters() if not (p.ndim == 2 and "embed" not in n)]
-    muon = Muon(matrices, 0.02)
-    adam = torch.optim.AdamW(others, lr=3e-3, betas=(0.9, 0.95), weight_decay=0.0, fused=device.type == "cuda")
+    optimizer = Optimizer(net, 3e-3)
     peak = a.peak or (0.5 if a.start else 1.0)
 
-    def rows(length):
-        data = Rows(tokenizer, books, length, net.shape.context, a.seed)
-        workers = LENGTHS[length] if device.type == "cuda" else 0
-        return iter(torch.utils.data.DataLoader(data, batch_size=None, num_workers=workers, pin_memory=workers > 0,
-                                                prefetch_factor=4 if workers else None))
-    loaders = {n: rows(n) for n in sorted({n for _, mix in phases for n in mix})}
+    loaders = {n: row_loader(tokenizer, books, n, net.shape.context, LENGTHS[n] if device.type == "cuda" else 0, a.seed)
+               for n in sorted({n for _, mix in phases for n in mix})}
     loss_of = weighted_loss
     if device.type == "cuda":
         torch._dynamo.config.recompile_limit = 64
@@ -137,11 +136,7 @@ def main():
                 losses[length].append((loss.detach(), weight))
                 seen += at.numel()
             for p in net.parameters(): p.grad.div_(total)
-            torch.nn.utils.clip_grad_norm_(others, 1.0)
-            muon.step(rate, min(0.95, 0.85 + step / 3000))
-            adam.param_groups[0]["lr"] = 3e-3 * rate
-            adam.step()
-            net.zero_grad(set_to_none=True)
+            optimizer.step(rate)
             step += 1
             if step % 50 == 0 or a.tiny:
                 mean = {n: round(float(sum(x for x, _ in v[-40:]) / sum(y for _, y in v[-40:])), 3) for n, v in losses.items() if v}

@@ -59,9 +59,7 @@ class Converter {
       GODWIT_TRY(vocabulary(meta));
     }
     if (!options_.name.empty()) GODWIT_TRY(meta.set("general.name", options_.name));
-    for (const SettingsTensor& t : extra_)
-      GODWIT_TRY(
-          writer.add(t.name, DType::kF32, {static_cast<int64_t>(t.values.size())}, std::as_bytes(std::span(t.values))));
+    GODWIT_TRY(add_settings_tensors(extra_, writer));
     return meta.set("general.quantization_version", uint32_t{2});
   }
 

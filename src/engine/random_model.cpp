@@ -54,10 +54,7 @@ class RandomWriter {
     GODWIT_TRY(meta.set("general.name", options_.name.empty() ? shape_.name + ", random weights" : options_.name));
     GODWIT_TRY(meta.set("general.quantization_version", uint32_t{2}));
     GODWIT_TRY(write_vocab(made_up_vocab(shape_.config.vocab_size), meta));
-    for (const SettingsTensor& t : extra_)
-      GODWIT_TRY(
-          writer.add(t.name, DType::kF32, {static_cast<int64_t>(t.values.size())}, std::as_bytes(std::span(t.values))));
-    return {};
+    return add_settings_tensors(extra_, writer);
   }
 
   Status add(GgufWriter& writer, const ShapeTensor& tensor, uint64_t index) {

@@ -114,4 +114,11 @@ Result<std::vector<SettingsTensor>> write_settings(const ModelConfig& c, const M
   return tensors;
 }
 
+Status add_settings_tensors(const std::vector<SettingsTensor>& tensors, GgufWriter& writer) {
+  for (const SettingsTensor& t : tensors)
+    GODWIT_TRY(
+        writer.add(t.name, DType::kF32, {static_cast<int64_t>(t.values.size())}, std::as_bytes(std::span(t.values))));
+  return {};
+}
+
 }  // namespace godwit

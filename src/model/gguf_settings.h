@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "io/gguf_metadata.h"
+#include "io/gguf_writer.h"
 #include "model/family.h"
 
 namespace godwit {
@@ -17,5 +18,7 @@ struct SettingsTensor {
 
 Result<std::vector<SettingsTensor>> write_settings(const ModelConfig& config, const ModelFamily& family,
                                                    GgufMetadata& metadata);
+// The tensors must outlive what the writer writes.
+Status add_settings_tensors(const std::vector<SettingsTensor>& tensors, GgufWriter& writer);
 
 }  // namespace godwit
