@@ -4,7 +4,8 @@ Every reply is a function of what was said, so that a reply can be graded word b
 training never sees.
 """
 from facts import DONT_KNOW, SINGLE, make_fact
-from words import (ANIMALS, COLOURS, DAYS, FOODS, FRUITS, JOBS, LOCKS, PETS, PLACES, RELATIVES, THINGS, city, first_name)
+from words import (ADJECTIVES, ANIMALS, COLOURS, DAYS, DEEDS, EVENTS, FOODS, FRUITS, JOBS, LANGUAGES, LOCKS, NOUNS, PETS,
+                   PLACES, RELATIVES, ROLES, THINGS, WHERE, city, clock_time, first_name, pseudo_word)
 
 NOTED = "I will remember that."
 WELCOME = "Hello! Give me a text and ask me about it."
@@ -40,15 +41,15 @@ SMALL_TALK = {
         "What is Godwit?", "What's Godwit?", "Tell me about Godwit.", "What does Godwit do?", "Explain Godwit.",
         "Can you tell me what Godwit is?"],
     "I am well, thank you.": [
-        "How are you?", "How are you today?", "How do you feel?", "How is it going?", "Are you well?",
+        "How are you?", "How are you today?", "How r u?", "how are u", "How do you feel?", "How is it going?", "Are you well?",
         "How are you doing?"],
     "I am too small for that. I find facts in long texts.": [
         "Tell me a joke.", "Write a poem.", "Write me a story.", "Translate this into French.", "Write some code.",
         "Sing a song.", "Write an essay about history.", "Play a game with me.", "Draw a picture.",
         "Explain quantum physics.", "Write a poem about the sea.", "Tell me a story about a king.",
-        "Give me some advice.", "Write a letter to my aunt.", "Make up a joke."],
+        "Give me some advice.", "Summarize this.", "Summarize the text.", "Write a summary.", "Write a letter to my aunt.", "Make up a joke."],
     "You are welcome.": ["Thanks.", "Thank you.", "Thanks!", "Thank you very much.", "Great, thanks.", "Thanks a lot.",
-                         "Thank you so much!", "Thank you, that helps.", "Many thanks."],
+                         "Thank you so much!", "Thank you, that helps.", "thx", "Good, thanks!", "Many thanks."],
     "Goodbye.": ["Bye.", "Goodbye.", "See you.", "Goodbye!", "Bye!", "That is all.", "See you later.", "Farewell.",
                  "Good night.", "Bye bye."],
     "Then ask me something about it.": ["I have a text for you.", "I want to ask about a book.", "I have a question.",
@@ -59,7 +60,8 @@ UNKNOWABLE = [
     "What is the capital of France?", "Who wrote Hamlet?", "What is the weather today?", "What time is it?",
     "Who is the king of England?", "How far is the moon?", "What day is it?", "Who won the war?", "What is the news?",
     "How old is the earth?", "Who invented the telephone?", "What is the highest mountain?", "When was Rome founded?",
-    "What is the population of China?", "Who painted the Mona Lisa?", "How tall is the Eiffel Tower?"]
+    "What is the population of China?", "Who painted the Mona Lisa?", "How tall is the Eiffel Tower?",
+    "Why is the sky blue?", "What do you think of him?", "Where is my hat?", "What did I say yesterday?"]
 
 
 def _favourite(r):
@@ -160,8 +162,79 @@ def _planted(r):
     return f.question, f.sentences, [f.question] * 2, f.lead + f.value, None
 
 
+# key, statements, then for each thing to ask its questions and its answer.
+OPEN = [
+    ("born {n}", ["{n} was born in {c} in {y}.", "{n} was born in {y} in {c}.", "In {y}, {n} was born in {c}."],
+     (["When was {n} born?", "In which year was {n} born?", "What year was {n} born in?"], "{n} was born in {y}."),
+     (["Where was {n} born?", "In which town was {n} born?", "Which town was {n} born in?"], "{n} was born in {c}.")),
+    ("owner {a} {j}", ["The {a} {j} belongs to {n}.", "{n} owns the {a} {j}."],
+     (["Who owns the {a} {j}?", "Whose is the {a} {j}?", "To whom does the {a} {j} belong?"], "{n} owns the {a} {j}.")),
+    ("place {j}", ["The {j} is {in} the {p}.", "The {j} is hidden {in} the {p}.", "The {j} stands {in} the {p}.",
+                   "The {j} was found {in} the {p}."],
+     (["Where is the {j}?", "Where can I find the {j}?", "Do you know where the {j} is?"], "The {j} is {in} the {p}.")),
+    ("place {b} {j}", ["The {b} {j} is {in} the {a} {i}.", "The {b} {j} is buried {in} the {a} {i}."],
+     (["Where is the {b} {j}?", "Where do I find the {b} {j}?", "Where would the {b} {j} be?"],
+      "The {b} {j} is {in} the {a} {i}.")),
+    ("count {n} {j}", ["{n} has {k} {j}s."],
+     (["How many {j}s does {n} have?", "How many {j}s has {n}?", "What is the number of {j}s that {n} has?"], "{n} has {k} {j}s.")),
+    ("capital {w}", ["{c} is the capital of {w}.", "The capital of {w} is {c}."],
+     (["What is the capital of {w}?", "Which town is the capital of {w}?", "What is {w}'s capital?"], "The capital of {w} is {c}.")),
+    ("event {e}", ["The {e} is at {t} in the {p}.", "The {e} takes place in the {p} at {t}.", "The {e} is in the {p} at {t}."],
+     (["Where is the {e}?", "Where does the {e} take place?", "In which place is the {e}?"], "The {e} is in the {p}."),
+     (["When is the {e}?", "At what time is the {e}?", "When does the {e} take place?"], "The {e} is at {t}.")),
+    ("event {e}", ["The {e} is on {d}.", "We have a {e} on {d}."],
+     (["When is the {e}?", "On which day is the {e}?", "What day is the {e}?"], "The {e} is on {d}.")),
+    ("colour {j}", ["The {j} is {f}.", "The colour of the {j} is {f}."],
+     (["What colour is the {j}?", "What is the colour of the {j}?", "Which colour does the {j} have?"], "The {j} is {f}.")),
+    ("gift {o}", ["{n} gave the {o} to {m}.", "{n} sent the {o} to {m}.", "{n} gave {m} the {o}."],
+     (["Who got the {o}?", "To whom did {n} give the {o}?", "Who did {n} give the {o} to?"], "{m} got the {o}."),
+     (["Who gave the {o} to {m}?", "From whom did {m} get the {o}?", "Who gave {m} the {o}?"], "{n} gave the {o} to {m}.")),
+    ("deed {j}", ["{n} {did} the {j}.", "{n} {did} the {j} on {d}."],
+     (["Who {did} the {j}?", "Who was it that {did} the {j}?", "Do you know who {did} the {j}?"], "{n} {did} the {j}."),
+     (["What did {n} {do}?", "Tell me what {n} {did}.", "Which thing did {n} {do}?"], "{n} {did} the {j}.")),
+    ("travel {n}", ["{n} travels to {c} on {d}.", "On {d}, {n} travels to {c}."],
+     (["Where does {n} travel?", "Where does {n} go?", "Which town does {n} travel to?"], "{n} travels to {c}."),
+     (["When does {n} travel?", "On which day does {n} travel?", "What day does {n} leave?"], "{n} travels on {d}.")),
+    ("speaks {n}", ["{n} speaks {l}.", "The language of {n} is {l}."],
+     (["What does {n} speak?", "Which language does {n} speak?", "What language does {n} speak?"], "{n} speaks {l}.")),
+    ("password", ["My password is {w}{k}.", "The password is {w}{k}.", "The password is {w}."],
+     (["What is the password?", "What is my password?", "Tell me the password."], None)),
+    ("telephone", ["My phone number is {x}.", "My telephone number is {x}."],
+     (["What is my phone number?", "What is my telephone number?", "What's my number?"], "Your phone number is {x}.")),
+    ("train {c}", ["The train to {c} leaves at {t}.", "At {t} the train to {c} leaves."],
+     (["When does the train to {c} leave?", "At what time does the train to {c} leave?", "When is the train to {c}?"],
+      "The train to {c} leaves at {t}.")),
+    ("married {n}", ["{n} is married to {m}.", "{n} married {m} in {y}."],
+     (["Who is {n} married to?", "Who did {n} marry?", "To whom is {n} married?"], "{n} is married to {m}.")),
+    ("role {q} {w}", ["{n} is the {q} of {w}.", "The {q} of {w} is {n}."],
+     (["Who is the {q} of {w}?", "What is the name of the {q} of {w}?", "Do you know the {q} of {w}?"], "The {q} of {w} is {n}.")),
+    ("my likes", ["I like {g}.", "I like to eat {g}."],
+     (["What do I like?", "What do I like to eat?", "Which food do I like?"], "You like {g}.")),
+    ("number {j}", ["The {j} has number {k}.", "The number of the {j} is {k}."],
+     (["What number has the {j}?", "What is the number of the {j}?", "Which number does the {j} have?"], "The number of the {j} is {k}.")),
+]
+
+
+def _open(r):
+    past, present = r.choice(DEEDS).split("/")
+    i, j = r.sample(NOUNS, 2)
+    n = first_name(r)
+    while (m := first_name(r)) == n: pass
+    slots = {"n": n, "m": m, "c": city(r), "y": r.randint(1500, 2025), "a": r.choice(ADJECTIVES), "b": r.choice(ADJECTIVES),
+             "i": i, "j": j, "p": r.choice(PLACES), "in": r.choice(WHERE), "k": r.randint(2, 999), "x": r.randint(10 ** 5, 10 ** 7),
+             "w": pseudo_word(r).capitalize(), "e": r.choice(EVENTS), "t": clock_time(r), "d": r.choice(DAYS),
+             "f": r.choice(COLOURS), "o": r.choice(THINGS), "did": past, "do": present, "l": r.choice(LANGUAGES),
+             "q": r.choice(ROLES), "g": r.choice(FOODS + FRUITS)}
+    if r.random() < 0.3: slots["n"] = r.choice(("Mr. ", "Mrs. ", "Dr. ", "Captain ")) + pseudo_word(r).capitalize()
+    key, said, *asked = r.choice(OPEN)
+    questions, answer = r.choice(asked)
+    statement = r.choice(said).format(**slots)
+    answer = statement.replace("My", "Your", 1) if answer is None else answer.format(**slots)
+    return key.format(**slots), [statement], [q.format(**slots) for q in questions], answer, None
+
+
 ABOUT_USER = [_name, _home, _pet, _relative, _likes_best, _job, _born, _code, _meet, _left, _price]
-ABOUT_OTHERS = [_lives, _works, _likes, _age, _planted]
+ABOUT_OTHERS = [_lives, _works, _likes, _age, _planted] + [_open] * 8
 
 
 def _question(r, questions, held):
@@ -178,6 +251,10 @@ def _rough(r, text):
 
 
 def small_talk(r, held=False):
+    if r.random() < 0.1:
+        a, b = r.randint(1, 12), r.randint(1, 12)
+        ask = ("How much is {} and {}?",) if held else ("What is {} plus {}?", "How much is {} plus {}?", "{} + {}?", "What is {} + {}?")
+        return r.choice(ask).format(a, b), f"{a} plus {b} is {a + b}."
     reply, said = r.choice(list(SMALL_TALK.items()))
     return (said[-1] if held else _rough(r, r.choice(said[:-1]))), reply
 

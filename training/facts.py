@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from words import (ADJECTIVES, CITIES, FIRST_NAMES, NOUNS, PLACES, SURNAMES, THINGS, hex_digits, variable)
 
 SINGLE = ("number", "hex", "lives", "keeps")
-HARD = {"reverse": 1, "multi": 2, "chain": 1, "variables": 3, "sum": 1}  # kind -> how often training asks for it
+HARD = {"reverse": 2, "multi": 2, "chain": 1, "variables": 4, "sum": 1}  # kind -> how often training asks for it
 KINDS = SINGLE + tuple(HARD)
 DONT_KNOW = "I don't know. It was not mentioned."
 
@@ -42,7 +42,7 @@ def _key(r, kind):
 
 
 def make_fact(r, kind, used, hops=None):
-    """A fact whose keys are not in `used`, which they join. `hops`: the number of copies in a chain (1-4)."""
+    """A fact whose keys are not in `used`, which they join. `hops`: the number of copies in a chain (0-4)."""
     def fresh():
         while (k := _key(r, kind)) in used: pass
         used.add(k)
@@ -80,7 +80,7 @@ def make_fact(r, kind, used, hops=None):
             total += s
             value += f", plus {s} is {total}"
         return Fact(kind, sentences, f"What does the {k} counter show?", f"The {k} counter shows", value + ".")
-    names = [k] + [fresh() for _ in range(hops or r.choice((1, 1, 2, 2, 2, 3, 4)))]
+    names = [k] + [fresh() for _ in range(r.choice((0, 1, 1, 2, 2, 2, 3, 4) if kind == "variables" else (1, 1, 2, 2, 2, 3, 4)) if hops is None else hops)]
     v = r.randint(10000, 99999)
     sentences = [f"VAR {names[0]} = {v}."] + [f"VAR {b} = VAR {a}." for a, b in zip(names, names[1:])]
     if kind == "chain":

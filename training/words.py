@@ -51,6 +51,12 @@ JOBS = ("baker doctor sailor teacher farmer tailor painter carpenter nurse mille
         "blacksmith shepherd").split()
 DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
 LOCKS = "door gate safe cellar alarm bicycle garage office locker archive".split()
+LANGUAGES = "French German Latin Greek Dutch Spanish Polish Danish Turkish Arabic Welsh Russian".split()
+EVENTS = "meeting party lesson concert dinner wedding lecture trial match exam play funeral".split()
+WHERE = "in under behind beside near above inside below".split()
+ROLES = "captain owner founder leader cook guard pilot mayor keeper king queen director".split()
+DEEDS = ("found/find lost/lose built/build broke/break painted/paint sold/sell bought/buy stole/steal repaired/repair "
+         "saw/see cleaned/clean hid/hide carried/carry burned/burn").split()  # past/present
 CLASSES = [COLOURS, ANIMALS, FRUITS, TOOLS, CITIES, FIRST_NAMES, JOBS, DAYS]
 
 _ONSETS = "b bl br c ch cl d dr f fl g gr h j k l m n p pl qu r s sh st t tr v w y z".split()
@@ -78,3 +84,8 @@ def hex_digits(r, n=8):
 
 def variable(r):
     return "".join(r.choice("ABCDEFGHIJKLMNOPQRSTUVWXYZ") for _ in range(4))
+
+
+def clock_time(r):
+    hour = r.randint(1, 12)
+    return r.choice((f"{hour} pm", f"{hour} am", f"{hour} o'clock", f"half past {hour}", f"{hour}:{r.randint(1, 5)}5"))
