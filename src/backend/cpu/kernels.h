@@ -60,6 +60,10 @@ struct Kernels {
 void fill_elementwise(Kernels& table);  // embed, gather_rows, rms_norm, rope, gated, add, softcap, combine_experts
 void fill_matmul(Kernels& table);       // matmul, expert_matmul and their f32 twins
 void fill_attention(Kernels& table);    // kv_write, attention, merge_partials
+// These replace entries by kernels with bf16 operands and fp32 sums; the machine must have what features.h says.
+void fill_matmul_bf16(Kernels& table);          // matmul and expert_matmul in AVX-512
+void fill_matmul_amx(Kernels& table);           // likewise in tiles
+void fill_matmul_amx_emulated(Kernels& table);  // likewise in emulated tiles
 // The scalar references; route has no SIMD version and is shared.
 void fill_elementwise_ref(Kernels& table);
 void fill_matmul_ref(Kernels& table);
