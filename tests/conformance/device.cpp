@@ -5,11 +5,12 @@
 #include <cstring>
 #include <limits>
 
+#include "tensor/half.h"
 #include "tensor/quant.h"
 
 namespace godwit::test {
 
-Device::Device(const std::string& simd, int threads) {
+Device::Device(const std::string& simd, int threads) : target_(simd) {
   CpuOptions options;
   options.simd = simd;
   options.threads = threads;
@@ -73,6 +74,21 @@ bool Device::gaps_intact(const Tensor& matrix, int64_t gap) {
   after.shape = {matrix.rows(), gap, 1, 1};
   const Floats values = read(after);
   return std::all_of(values.begin(), values.end(), [](float value) { return std::isnan(value); });
+}
+
+std::vector<std::string> tested_targets() {
+  std::vector<std::string> names(cpu_simd_targets().begin(), cpu_simd_targets().end());
+  if (make_cpu_backend({.threads = 1, .simd = "AMX_EMULATED"}).has_value()) names.emplace_back("AMX_EMULATED");
+  return names;
+}
+
+bool rounds_to_bf16(const std::string& target, DType dtype) {
+  return dtype != DType::kF32 && (target == "AMX_BF16" || target == "AVX512_BF16" || target == "AMX_EMULATED");
+}
+
+Floats rounded_to_bf16(Floats values) {
+  for (float& value : values) value = bf16_to_float(float_to_bf16(value));
+  return values;
 }
 
 Floats random_floats(size_t count, uint32_t seed, float spread) {

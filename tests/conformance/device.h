@@ -17,6 +17,7 @@ using Floats = std::vector<float>;
 class Device {
  public:
   explicit Device(const std::string& simd, int threads = 2);
+  const std::string& target() const { return target_; }
   Backend& operator*() { return *backend_; }
   Backend* operator->() { return backend_.get(); }
 
@@ -31,9 +32,16 @@ class Device {
 
  private:
   std::byte* store(std::span<const std::byte> bytes);
+  std::string target_;
   std::unique_ptr<Backend> backend_;
   std::vector<Buffer> buffers_;
 };
+
+// What the machine runs, and the tile unit's kernels on emulated tiles where it can run those.
+std::vector<std::string> tested_targets();
+// Whether products with weights of this type round both operands to bf16 on the target.
+bool rounds_to_bf16(const std::string& target, DType dtype);
+Floats rounded_to_bf16(Floats values);
 
 class OnEveryTarget : public testing::TestWithParam<std::string> {};
 

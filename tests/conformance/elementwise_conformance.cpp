@@ -7,8 +7,7 @@ namespace godwit::test {
 namespace {
 
 class ElementwiseTest : public OnEveryTarget {};
-INSTANTIATE_TEST_SUITE_P(Targets, ElementwiseTest,
-                         testing::ValuesIn(cpu_simd_targets().begin(), cpu_simd_targets().end()));
+INSTANTIATE_TEST_SUITE_P(Targets, ElementwiseTest, testing::ValuesIn(tested_targets()));
 
 const std::vector<int64_t> kWidths = {1, 3, 7, 16, 31, 64, 100, 2048};
 constexpr int64_t kWide = 40000;  // more than one task's worth of columns

@@ -47,13 +47,22 @@ Floats run(Device& device, const Case& c, const Floats& x, const Floats& w) {
   return device.read(args.y);
 }
 
+// Targets that round operands to bf16 are compared with exact products of what they round to.
 void compare(Device& tested, Device& reference, const Case& c) {
   SCOPED_TRACE(testing::Message() << dtype_name(c.dtype) << " [" << c.rows << ", " << c.in << "] x [" << c.out << ", "
                                   << c.in << "]");
   const Floats x = random_floats(static_cast<size_t>(c.rows * c.in), 1);
   const Floats w = random_floats(static_cast<size_t>(c.out * c.in), 2, 0.1f);
-  const Floats got = run(tested, c, x, w), want = run(reference, c, x, w);
-  const Floats weights = stored(c.dtype, w, c.in);
+  const Floats got = run(tested, c, x, w);
+  Floats weights = stored(c.dtype, w, c.in), want;
+  if (rounds_to_bf16(tested.target(), c.dtype)) {
+    Case rounded = c;
+    rounded.dtype = DType::kF32;
+    weights = rounded_to_bf16(weights);
+    want = run(reference, rounded, rounded_to_bf16(x), weights);
+  } else {
+    want = run(reference, c, x, w);
+  }
   for (int64_t m = 0; m < c.rows; ++m) {
     for (int64_t n = 0; n < c.out; ++n) {
       float magnitude = 1e-6f;
@@ -67,7 +76,7 @@ void compare(Device& tested, Device& reference, const Case& c) {
 }
 
 class MatmulTest : public OnEveryTarget {};
-INSTANTIATE_TEST_SUITE_P(Targets, MatmulTest, testing::ValuesIn(cpu_simd_targets().begin(), cpu_simd_targets().end()));
+INSTANTIATE_TEST_SUITE_P(Targets, MatmulTest, testing::ValuesIn(tested_targets()));
 
 TEST_P(MatmulTest, AgreesWithReferenceForEveryWeightType) {
   Device tested(GetParam()), reference("reference");
@@ -89,6 +98,25 @@ TEST_P(MatmulTest, AgreesWithReferenceForRowsThatAreNoWholeVectors) {
   for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16})
     for (int64_t in : {1, 3, 15, 17, 31, 33, 100})
       for (int64_t rows : {1, 5, 40}) compare(tested, reference, {dtype, rows, 9, in});
+}
+
+// Whole and partial tiles of 16, panels of 64 and their tasks.
+TEST_P(MatmulTest, AgreesWithReferenceForEveryShapeOfOutputs) {
+  Device tested(GetParam()), reference("reference");
+  for (DType dtype : {DType::kBF16, DType::kQ4_0})
+    for (int64_t out : {1, 15, 16, 17, 33, 64, 130, 600})
+      for (int64_t rows : {1, 16, 17, 40}) compare(tested, reference, {dtype, rows, out, 96});
+}
+
+// Rounding both factors of each term costs at most 2^-8 of it; random errors add up to far less.
+TEST_P(MatmulTest, RoundingToBf16StaysInBounds) {
+  Device tested(GetParam()), reference("reference");
+  const Case c{DType::kQ8_0, 20, 30, 2048};
+  const Floats x = random_floats(static_cast<size_t>(c.rows * c.in), 1);
+  const Floats w = random_floats(static_cast<size_t>(c.out * c.in), 2);
+  const Floats got = run(tested, c, x, w), want = run(reference, c, x, w);
+  const auto length = static_cast<float>(c.in);  // |x| |w| of a row and a column, both of spread 1
+  for (size_t i = 0; i < got.size(); ++i) ASSERT_LE(std::fabs(got[i] - want[i]), 5e-4f * length) << i;
 }
 
 TEST_P(MatmulTest, LongRowsAreSummedInTheSameOrderByFewAndManyRows) {
@@ -130,7 +158,8 @@ TEST_P(MatmulTest, WeightsExpandExactly) {
     const int64_t in = std::max(2 * dtype_info(dtype).block_elements, 64), out = 5;
     Floats w = random_floats(static_cast<size_t>(out * in), 6, 0.3f);
     for (int64_t k = 0; k < in; ++k) w[static_cast<size_t>(k)] *= 1e-5f;  // scales below the normal range of f16
-    const Floats weights = stored(dtype, w, in);
+    Floats weights = stored(dtype, w, in);
+    if (rounds_to_bf16(GetParam(), dtype)) weights = rounded_to_bf16(weights);
     for (int64_t rows : {int64_t{1}, in}) {
       for (int64_t first = 0; first < in; first += rows) {
         Floats x(static_cast<size_t>(rows * in));
@@ -184,7 +213,7 @@ TEST_P(MatmulTest, OutputsDoNotDependOnTheirNeighbours) {
 TEST_P(MatmulTest, ThreadsDoNotChangeBits) {
   Device one(GetParam(), 1), two(GetParam(), 2), five(GetParam(), 5);
   for (DType dtype : {DType::kF32, DType::kQ8_0, DType::kQ4_K})
-    for (int64_t rows : {1, 8, 300}) {
+    for (int64_t rows : {1, 8, 16, 300}) {
       const Case c{dtype, rows, 150, 256};
       const Floats x = random_floats(static_cast<size_t>(rows * c.in), 9);
       const Floats w = random_floats(static_cast<size_t>(c.out * c.in), 10);

@@ -1,0 +1,105 @@
+// Products of bf16 numbers in AVX-512, in the shape of the fp32 kernel: a sum is one vector accumulator that walks K,
+// each of its 16 lanes every sixteenth pair of values, and one fixed reduction of the lanes.
+#include "backend/cpu/matmul_panels.h"
+
+namespace godwit::cpu {
+namespace {
+
+constexpr size_t kRows = 6,
+                 kCols = 4;  // of x and of weights: 24 accumulators, four weights and one x fill 32 registers
+
+GODWIT_BF16_BEGIN
+
+// [in / 32][width][32]
+void pack_rows(const float* const* rows, size_t count, size_t width, size_t in, uint16_t* to) {
+  for (size_t r = 0; r < count; ++r)
+    for (size_t k = 0; k < in; k += kBf16Block)
+      _mm512_store_si512(to + k * width + r * kBf16Block, load_bf16(rows[r] + k, in - k));
+}
+
+// The lanes of four vectors, each summed by halves.
+HWY_INLINE __m128 sum_lanes(const __m512* v) {
+  __m256 half[kCols];
+  for (size_t i = 0; i < kCols; ++i)
+    half[i] = _mm256_add_ps(_mm512_castps512_ps256(v[i]), _mm512_extractf32x8_ps(v[i], 1));
+  __m128 quarter[kCols];
+  for (size_t i = 0; i < kCols; ++i)
+    quarter[i] = _mm_add_ps(_mm256_castps256_ps128(half[i]), _mm256_extractf128_ps(half[i], 1));
+  const __m128 ab = _mm_add_ps(_mm_unpacklo_ps(quarter[0], quarter[1]), _mm_unpackhi_ps(quarter[0], quarter[1]));
+  const __m128 cd = _mm_add_ps(_mm_unpacklo_ps(quarter[2], quarter[3]), _mm_unpackhi_ps(quarter[2], quarter[3]));
+  return _mm_add_ps(_mm_movelh_ps(ab, cd), _mm_movehl_ps(cd, ab));
+}
+
+template <size_t kCount>
+void multiply_rows(const PanelStep& step) {
+  __m512 acc[kCount][kCols];
+#pragma GCC unroll 8
+  for (size_t r = 0; r < kCount; ++r)
+#pragma GCC unroll 4
+    for (size_t c = 0; c < kCols; ++c)
+      acc[r][c] = step.first ? _mm512_setzero_ps() : _mm512_load_ps(step.carry + (r * kCols + c) * 16);
+  const uint16_t *panel = step.panel, *x = step.x;
+  for (size_t block = 0; block < step.blocks; ++block) {
+    __m512bh weights[kCols];
+#pragma GCC unroll 4
+    for (size_t c = 0; c < kCols; ++c) weights[c] = (__m512bh)_mm512_load_si512(panel + c * kBf16Block);
+#pragma GCC unroll 8
+    for (size_t r = 0; r < kCount; ++r) {
+      const auto value = (__m512bh)_mm512_load_si512(x + r * kBf16Block);
+#pragma GCC unroll 4
+      for (size_t c = 0; c < kCols; ++c) acc[r][c] = _mm512_dpbf16_ps(acc[r][c], value, weights[c]);
+    }
+    panel += kCols * kBf16Block;
+    x += kCount * kBf16Block;
+  }
+#pragma GCC unroll 8
+  for (size_t r = 0; r < kCount; ++r) {
+    if (step.last) {
+      _mm_store_ps(step.sums + r * kCols, sum_lanes(acc[r]));
+    } else {
+#pragma GCC unroll 4
+      for (size_t c = 0; c < kCols; ++c) _mm512_store_ps(step.carry + (r * kCols + c) * 16, acc[r][c]);
+    }
+  }
+}
+
+GODWIT_BF16_END
+
+class Avx512Kernel {
+ public:
+  static constexpr size_t kPanelRows = kCols, kChunk = 2048;
+  static constexpr size_t kTileRows = kRows, kBlockTiles = 32;
+  static constexpr size_t kTaskRows = 64, kRowStep = kCols;
+  static constexpr size_t kCarryFloats = kRows * kCols * 16;
+  static constexpr bool kKeepsSums = false;
+
+  explicit Avx512Kernel(size_t) {}
+
+  static size_t tile_width(size_t rows, size_t) { return rows; }
+  static void pack(const float* const* rows, size_t count, size_t width, size_t in, uint16_t* to) {
+    pack_rows(rows, count, width, in, to);
+  }
+
+  void multiply(const PanelStep& step) {
+    constexpr void (*kByRows[])(const PanelStep&) = {multiply_rows<1>, multiply_rows<2>, multiply_rows<3>,
+                                                     multiply_rows<4>, multiply_rows<5>, multiply_rows<6>};
+    kByRows[step.x_rows - 1](step);
+  }
+};
+
+void matmul(Context& context, const MatmulArgs& args) {
+  PanelMatmul<Avx512Kernel>(context, matmul_problem(args)).run();
+}
+
+void expert_matmul(Context& context, const ExpertMatmulArgs& args) {
+  PanelMatmul<Avx512Kernel>(context, matmul_problem(args)).run();
+}
+
+}  // namespace
+
+void fill_matmul_bf16(Kernels& table) {
+  table.matmul = matmul;
+  table.expert_matmul = expert_matmul;
+}
+
+}  // namespace godwit::cpu

@@ -1,0 +1,202 @@
+// Matrix products with bf16 operands: the loops around a kernel that multiplies a panel of weights, expanded to bf16,
+// with tiles of rows of x.
+//
+// An output's bits depend on its row of x and its row of weights alone: a kernel sums over K in blocks of 32 in order,
+// whatever the other rows, and sums that leave the registers between two chunks of K are carried in full.
+//
+// A Kernel has
+//   kPanelRows, kChunk      weight rows of a panel, and its values of K; the panel is [kChunk / 32][kPanelRows][32]
+//   kTileRows, kBlockTiles  rows of x per tile, and how many tiles' sums are carried at a time
+//   kTaskRows, kRowStep     at most so many weight rows make a task, in multiples of kRowStep
+//   kCarryFloats            sums of a panel with a tile in the kernel's own layout
+//   kKeepsSums              whether sums of a single tile stay in the kernel from chunk to chunk
+//   tile_width(rows, all)   how many rows a tile of `rows` rows is packed as, of `all` rows of x
+//   pack(rows, count, width, in, to)   packs a tile as [in / 32][width * 32] values, zero-padded
+//   multiply(const PanelStep&)         adds a chunk's products; the last writes sums[row of x][kPanelRows]
+// and lives for one task on one thread.
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "backend/cpu/bf16_expand.h"
+#include "backend/cpu/bf16_vectors.h"
+#include "backend/cpu/kernels.h"
+#include "backend/cpu/matmul_problem.h"
+
+namespace godwit::cpu {
+
+struct PanelStep {
+  const uint16_t* panel;
+  size_t panel_rows;  // of kPanelRows: those that are there
+  const uint16_t* x;
+  size_t x_rows, width;
+  size_t blocks;  // of 32 values of K
+  bool first, last;
+  float* carry;  // null where the kernel keeps its sums
+  float* sums;
+};
+
+GODWIT_BF16_BEGIN
+inline void write_outputs(const float* sums, const float* bias, bool accumulate, size_t count, float* y) {
+  for (size_t i = 0; i < count; i += 16) {
+    const __mmask16 lanes = first_floats(count - i);
+    __m512 value = _mm512_maskz_loadu_ps(lanes, sums + i);
+    if (bias != nullptr) value = _mm512_add_ps(value, _mm512_maskz_loadu_ps(lanes, bias + i));
+    if (accumulate) value = _mm512_add_ps(_mm512_maskz_loadu_ps(lanes, y + i), value);
+    _mm512_mask_storeu_ps(y + i, lanes, value);
+  }
+}
+GODWIT_BF16_END
+
+template <class Kernel>
+class PanelMatmul {
+ public:
+  PanelMatmul(Context& context, const MatmulProblem& problem)
+      : context_(context),
+        problem_(problem),
+        expand_(expand_row_to_bf16(problem.dtype)),
+        in_(static_cast<size_t>(problem.in)),
+        blocks_((in_ + kBf16Block - 1) / kBf16Block) {}
+
+  void run() {
+    if (problem_.x.empty() || problem_.out == 0) return;
+    pack_x();
+    const std::vector<Task> tasks = make_tasks();
+    context_.pool.parallel_for(static_cast<int64_t>(tasks.size()),
+                               [&](int64_t i, int thread) { run_task(tasks[static_cast<size_t>(i)], thread); });
+  }
+
+ private:
+  static constexpr size_t kChunkBlocks = Kernel::kChunk / kBf16Block;
+  static_assert(Kernel::kChunk % 256 == 0, "expanders begin at whole blocks of every type");
+
+  struct Tile {
+    size_t row, rows, width;
+    uint16_t* packed;
+  };
+  struct Task {
+    const std::byte* weight;
+    std::span<const Tile> tiles;
+    size_t begin, end;  // weight rows
+  };
+  struct Scratch {
+    uint16_t* panel;
+    float *sums, *carry;
+  };
+
+  size_t tile_values(const Tile& tile) const { return blocks_ * kBf16Block * tile.width; }
+
+  void pack_x() {
+    size_t values = 0;
+    for (const MatmulJob& job : problem_.jobs) {
+      job_tiles_.push_back(tiles_.size());
+      const auto begin = static_cast<size_t>(job.row_begin), end = static_cast<size_t>(job.row_end);
+      for (size_t row = begin; row < end; row += Kernel::kTileRows) {
+        const size_t rows = std::min(Kernel::kTileRows, end - row);
+        tiles_.push_back({row, rows, Kernel::tile_width(rows, end - begin), nullptr});
+        values += tile_values(tiles_.back());
+      }
+    }
+    job_tiles_.push_back(tiles_.size());
+    auto* to = reinterpret_cast<uint16_t*>(context_.shared_scratch(values * sizeof(uint16_t)));
+    for (Tile& tile : tiles_) {
+      tile.packed = to;
+      to += tile_values(tile);
+    }
+    const auto pack = [&](int64_t i) {
+      const Tile& tile = tiles_[static_cast<size_t>(i)];
+      Kernel::pack(problem_.x.data() + tile.row, tile.rows, tile.width, in_, tile.packed);
+    };
+    constexpr size_t kParallelValues = 64 * 1024;
+    if (values >= kParallelValues) {
+      context_.pool.parallel_for(static_cast<int64_t>(tiles_.size()), pack);
+    } else {
+      for (size_t i = 0; i < tiles_.size(); ++i) pack(static_cast<int64_t>(i));
+    }
+  }
+
+  // Enough tasks to balance the threads, as wide as that allows, so that x is read seldom.
+  std::vector<Task> make_tasks() const {
+    const auto threads = static_cast<size_t>(context_.pool.threads()), out = static_cast<size_t>(problem_.out);
+    size_t rows = Kernel::kTaskRows;
+    if (threads > 1) rows = std::clamp(out * problem_.jobs.size() / (threads * 4), Kernel::kRowStep, rows);
+    rows -= rows % (rows < Kernel::kPanelRows ? Kernel::kRowStep : Kernel::kPanelRows);
+    std::vector<Task> tasks;
+    for (size_t job = 0; job < problem_.jobs.size(); ++job) {
+      const std::span tiles = std::span(tiles_).subspan(job_tiles_[job], job_tiles_[job + 1] - job_tiles_[job]);
+      for (size_t row = 0; row < out; row += rows)
+        tasks.push_back({problem_.jobs[job].weight, tiles, row, std::min(row + rows, out)});
+    }
+    return tasks;
+  }
+
+  void run_task(const Task& task, int thread) {
+    const size_t panels = (task.end - task.begin + Kernel::kPanelRows - 1) / Kernel::kPanelRows;
+    const size_t carried = std::min(task.tiles.size(), Kernel::kBlockTiles) * panels;
+    constexpr size_t kPanelBytes = Kernel::kPanelRows * Kernel::kChunk * sizeof(uint16_t);
+    constexpr size_t kSumsBytes = (Kernel::kPanelRows * Kernel::kTileRows * sizeof(float) + 63) / 64 * 64;
+    std::byte* memory =
+        context_.scratch(thread, kPanelBytes + kSumsBytes + carried * Kernel::kCarryFloats * sizeof(float));
+    const Scratch scratch{reinterpret_cast<uint16_t*>(memory), reinterpret_cast<float*>(memory + kPanelBytes),
+                          reinterpret_cast<float*>(memory + kPanelBytes + kSumsBytes)};
+    Kernel kernel(task.tiles.front().width);
+    for (size_t tile = 0; tile < task.tiles.size(); tile += Kernel::kBlockTiles) {
+      const std::span tiles = task.tiles.subspan(tile, std::min(Kernel::kBlockTiles, task.tiles.size() - tile));
+      if (tiles.size() == 1) {  // row by row, as the weights lie in memory
+        for (size_t panel = 0; panel < panels; ++panel)
+          for (size_t block = 0; block < blocks_; block += kChunkBlocks)
+            run_panel(kernel, task, tiles, panel, block, next_chunk(block), scratch);
+      } else {  // a chunk of x stays in the second cache while the panels pass
+        for (size_t block = 0; block < blocks_; block += kChunkBlocks)
+          for (size_t panel = 0; panel < panels; ++panel)
+            run_panel(kernel, task, tiles, panel, block, Kernel::kPanelRows * problem_.weight_stride, scratch);
+      }
+    }
+  }
+
+  // How far it is from a chunk of a weight row to what the same row of the panel needs next.
+  size_t next_chunk(size_t block) const {
+    return block + kChunkBlocks < blocks_
+               ? dtype_bytes(problem_.dtype, Kernel::kChunk)
+               : Kernel::kPanelRows * problem_.weight_stride - dtype_bytes(problem_.dtype, block * kBf16Block);
+  }
+
+  void run_panel(Kernel& kernel, const Task& task, std::span<const Tile> tiles, size_t panel, size_t block,
+                 size_t ahead, const Scratch& scratch) {
+    const size_t row = task.begin + panel * Kernel::kPanelRows, rows = std::min(Kernel::kPanelRows, task.end - row);
+    const size_t k = block * kBf16Block;
+    for (size_t r = 0; r < rows; ++r)
+      expand_(task.weight + (row + r) * problem_.weight_stride, k, std::min(Kernel::kChunk, in_ - k), ahead,
+              {scratch.panel + r * kBf16Block, Kernel::kPanelRows * kBf16Block});
+    PanelStep step{};
+    step.panel = scratch.panel;
+    step.panel_rows = rows;
+    step.blocks = std::min(kChunkBlocks, blocks_ - block);
+    step.first = block == 0;
+    step.last = block + step.blocks == blocks_;
+    step.sums = scratch.sums;
+    for (size_t i = 0; i < tiles.size(); ++i) {
+      const Tile& tile = tiles[i];
+      step.x = tile.packed + k * tile.width;
+      step.x_rows = tile.rows;
+      step.width = tile.width;
+      const bool kept = Kernel::kKeepsSums && tiles.size() == 1;
+      step.carry = kept ? nullptr : scratch.carry + (panel * tiles.size() + i) * Kernel::kCarryFloats;
+      kernel.multiply(step);
+      if (!step.last) continue;
+      for (size_t r = 0; r < tile.rows; ++r)
+        write_outputs(scratch.sums + r * Kernel::kPanelRows, problem_.bias != nullptr ? problem_.bias + row : nullptr,
+                      problem_.accumulate, rows, problem_.y[tile.row + r] + row);
+    }
+  }
+
+  Context& context_;
+  const MatmulProblem& problem_;
+  const ExpandRow expand_;
+  const size_t in_, blocks_;  // values per row, and blocks of 32 they fill
+  std::vector<Tile> tiles_;
+  std::vector<size_t> job_tiles_;  // where each job's tiles begin
+};
+
+}  // namespace godwit::cpu
