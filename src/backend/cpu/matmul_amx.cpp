@@ -49,6 +49,7 @@ class AmxKernel {
   static constexpr size_t kTaskRows = 4 * kPanelRows, kRowStep = kTile;
   static constexpr size_t kCarryFloats = kPanelRows * kTile;
   static constexpr bool kKeepsSums = true;
+  static constexpr size_t kDirectRows = 0;
 
   explicit AmxKernel(size_t width) : tiles_(shapes(static_cast<int>(width))) {}
 

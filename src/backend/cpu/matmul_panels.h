@@ -13,6 +13,7 @@
 //   tile_width(rows, all)   how many rows a tile of `rows` rows is packed as, of `all` rows of x
 //   pack(rows, count, width, in, to)   packs a tile as [in / 32][width * 32] values, zero-padded
 //   multiply(const PanelStep&)         adds a chunk's products; the last writes sums[row of x][kPanelRows]
+//   kDirectRows             up to so many rows of x do without a panel: dot_rows_in_bf16() gives the same sums
 // and lives for one task on one thread.
 #pragma once
 
@@ -55,7 +56,7 @@ class PanelMatmul {
   PanelMatmul(Context& context, const MatmulProblem& problem)
       : context_(context),
         problem_(problem),
-        expand_(expand_row_to_bf16(problem.dtype)),
+        expand_(expand_rows_to_bf16(problem.dtype)),
         in_(static_cast<size_t>(problem.in)),
         blocks_((in_ + kBf16Block - 1) / kBf16Block) {}
 
@@ -85,6 +86,7 @@ class PanelMatmul {
     float *sums, *carry;
   };
 
+  const std::byte* weight_row(const Task& task, size_t row) const { return task.weight + row * problem_.weight_stride; }
   size_t tile_values(const Tile& tile) const { return blocks_ * kBf16Block * tile.width; }
 
   void pack_x() {
@@ -132,6 +134,8 @@ class PanelMatmul {
   }
 
   void run_task(const Task& task, int thread) {
+    if constexpr (Kernel::kDirectRows > 0)
+      if (task.tiles.size() == 1 && task.tiles.front().rows <= Kernel::kDirectRows) return run_direct(task);
     const size_t panels = (task.end - task.begin + Kernel::kPanelRows - 1) / Kernel::kPanelRows;
     const size_t carried = std::min(task.tiles.size(), Kernel::kBlockTiles) * panels;
     constexpr size_t kPanelBytes = Kernel::kPanelRows * Kernel::kChunk * sizeof(uint16_t);
@@ -166,9 +170,8 @@ class PanelMatmul {
                  size_t ahead, const Scratch& scratch) {
     const size_t row = task.begin + panel * Kernel::kPanelRows, rows = std::min(Kernel::kPanelRows, task.end - row);
     const size_t k = block * kBf16Block;
-    for (size_t r = 0; r < rows; ++r)
-      expand_(task.weight + (row + r) * problem_.weight_stride, k, std::min(Kernel::kChunk, in_ - k), ahead,
-              {scratch.panel + r * kBf16Block, Kernel::kPanelRows * kBf16Block});
+    const size_t count = std::min(Kernel::kChunk, in_ - k);
+    expand_({weight_row(task, row), problem_.weight_stride, rows, k, count, ahead}, scratch.panel, Kernel::kPanelRows);
     PanelStep step{};
     step.panel = scratch.panel;
     step.panel_rows = rows;
@@ -184,16 +187,31 @@ class PanelMatmul {
       const bool kept = Kernel::kKeepsSums && tiles.size() == 1;
       step.carry = kept ? nullptr : scratch.carry + (panel * tiles.size() + i) * Kernel::kCarryFloats;
       kernel.multiply(step);
-      if (!step.last) continue;
-      for (size_t r = 0; r < tile.rows; ++r)
-        write_outputs(scratch.sums + r * Kernel::kPanelRows, problem_.bias != nullptr ? problem_.bias + row : nullptr,
-                      problem_.accumulate, rows, problem_.y[tile.row + r] + row);
+      if (step.last) write(tile, scratch.sums, row, rows);
+    }
+  }
+
+  void write(const Tile& tile, const float* sums, size_t row, size_t rows) const {
+    const float* bias = problem_.bias != nullptr ? problem_.bias + row : nullptr;
+    for (size_t r = 0; r < tile.rows; ++r)
+      write_outputs(sums + r * Kernel::kPanelRows, bias, problem_.accumulate, rows, problem_.y[tile.row + r] + row);
+  }
+
+  void run_direct(const Task& task) const {
+    const Tile& tile = task.tiles.front();
+    const DotRows dot = dot_rows_in_bf16(problem_.dtype, tile.rows);
+    float sums[Kernel::kDirectRows * Kernel::kPanelRows];
+    for (size_t row = task.begin; row < task.end; row += Kernel::kPanelRows) {
+      const size_t rows = std::min(Kernel::kPanelRows, task.end - row);
+      dot({weight_row(task, row), problem_.weight_stride, rows, 0, in_, Kernel::kPanelRows * problem_.weight_stride},
+          tile.packed, sums);
+      write(tile, sums, row, rows);
     }
   }
 
   Context& context_;
   const MatmulProblem& problem_;
-  const ExpandRow expand_;
+  const ExpandRows expand_;
   const size_t in_, blocks_;  // values per row, and blocks of 32 they fill
   std::vector<Tile> tiles_;
   std::vector<size_t> job_tiles_;  // where each job's tiles begin
