@@ -58,8 +58,7 @@ class Avx512Kernel {
   static constexpr size_t kTileRows = kRows, kBlockTiles = 32;
   static constexpr size_t kTaskRows = 64, kRowStep = kCols;
   static constexpr size_t kCarryFloats = kRows * kCols * 16;
-  static constexpr bool kKeepsSums = false;
-  static constexpr size_t kDirectRows = kDotXRows;
+  static constexpr size_t kStreamRows = kDotXRows, kStreamBytes = 0;
 
   explicit Avx512Kernel(size_t) {}
 
@@ -72,6 +71,17 @@ class Avx512Kernel {
     constexpr void (*kByRows[])(const PanelStep&) = {multiply_rows<1>, multiply_rows<2>, multiply_rows<3>,
                                                      multiply_rows<4>, multiply_rows<5>, multiply_rows<6>};
     kByRows[step.x_rows - 1](step);
+  }
+
+  void stream(const WeightStream& s) {
+    const DotRows dot = dot_rows_in_bf16(s.outputs.problem.dtype, s.outputs.x_rows);
+    float sums[kStreamRows * kCols];
+    for (size_t row = s.begin; row < s.end; row += kCols) {
+      WeightRows weights = s.rows(row, std::min(kCols, s.end - row));
+      weights.ahead = kCols * weights.stride;
+      dot(weights, s.x, sums);
+      s.outputs.write(sums, kCols, row, weights.rows);
+    }
   }
 };
 
