@@ -125,6 +125,8 @@ struct CpuOptions {
 };
 Result<std::unique_ptr<Backend>> make_cpu_backend(const CpuOptions& options);
 std::span<const std::string> cpu_simd_targets();  // what this machine runs, best first, without "reference"
+// The best of them that multiplies in fp32 alone; better ones (AMX_BF16, AVX512_BF16) round operands to bf16.
+const std::string& cpu_fp32_target();
 
 // For tests: wraps a CPU back-end whose memory can be touched only while one of its operations runs.
 Result<std::unique_ptr<Backend>> make_guarded_backend(const CpuOptions& options);

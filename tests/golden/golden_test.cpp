@@ -115,7 +115,16 @@ double error(std::span<const float> got, std::span<const float> want) {
   return difference / scale;
 }
 
-void check_case(Backend& backend, const ModelSource& source, const Case& c, bool all_chunks) {
+// How close a target must come to transformers in fp32: relative to the largest logit, and whether its greedy tokens
+// must be the same. Tiny random models make the most of the 2^-9 that bf16 operands round by: a row may even go to
+// another expert.
+struct Bound {
+  double error;
+  bool greedy;
+};
+constexpr Bound kFp32{1e-4, true}, kBf16{0.1, false};
+
+void check_case(Backend& backend, const ModelSource& source, const Case& c, bool all_chunks, const Bound& bound) {
   SCOPED_TRACE(source.label() + " " + c.name);
   std::vector<float> first;
   const std::vector<size_t> chunks =
@@ -123,9 +132,10 @@ void check_case(Backend& backend, const ModelSource& source, const Case& c, bool
   for (size_t chunk : chunks) {
     Runner runner(backend, source, c.context);
     std::vector<float> logits = runner.run(c.prompt, chunk, c.positions);
-    EXPECT_LT(error(logits, c.logits), 1e-4) << "chunk " << chunk;
+    EXPECT_LT(error(logits, c.logits), bound.error) << "chunk " << chunk;
     if (first.empty()) first = logits;
     EXPECT_TRUE(first == logits) << "chunk " << chunk << " changes the bits";
+    if (!bound.greedy) continue;
 
     std::vector<int32_t> greedy;
     std::vector<float> last(logits.end() - static_cast<ptrdiff_t>(logits.size() / c.positions.size()), logits.end());
@@ -137,7 +147,7 @@ void check_case(Backend& backend, const ModelSource& source, const Case& c, bool
     }
     EXPECT_EQ(greedy, c.greedy) << "chunk " << chunk;
     if (!c.final_logits.empty()) {
-      EXPECT_LT(error(last, c.final_logits), 1e-4) << "chunk " << chunk;
+      EXPECT_LT(error(last, c.final_logits), bound.error) << "chunk " << chunk;
     }
   }
 }
@@ -158,29 +168,37 @@ class Golden : public testing::TestWithParam<std::string> {
     return paths;
   }
 
-  void check(Backend& backend, const fs::path& path, bool all_chunks) const {
+  void check(Backend& backend, const fs::path& path, bool all_chunks, const Bound& bound = kFp32) const {
     ModelSource source = value_of(ModelSource::open(path));
-    for (const Case& c : read_cases(folder())) check_case(backend, source, c, all_chunks);
+    for (const Case& c : read_cases(folder())) check_case(backend, source, c, all_chunks, bound);
   }
 };
 
 TEST_P(Golden, MatchesTransformers) {
-  auto backend = value_of(make_cpu_backend({}));
+  auto backend = value_of(make_cpu_backend({.threads = 0, .simd = cpu_fp32_target()}));
   for (const fs::path& path : files()) check(*backend, path, true);
 }
 
+TEST_P(Golden, TheDefaultTargetComesClose) {
+  auto backend = value_of(make_cpu_backend({}));
+  const Bound& bound = cpu_simd_targets().front() == cpu_fp32_target() ? kFp32 : kBf16;
+  for (const fs::path& path : files()) check(*backend, path, true, bound);
+}
+
 TEST_P(Golden, EverySimdTargetMatches) {
+  bool fp32 = false;
   for (const std::string& target : cpu_simd_targets()) {
     SCOPED_TRACE(target);
+    fp32 |= target == cpu_fp32_target();
     auto backend = value_of(make_cpu_backend({.threads = 1, .simd = target}));
-    check(*backend, folder(), false);
+    check(*backend, folder(), false, fp32 ? kFp32 : kBf16);
   }
   auto reference = value_of(make_cpu_backend({.threads = 1, .simd = "reference"}));
   check(*reference, folder(), false);
 }
 
 TEST_P(Golden, NothingTouchesTensorBytesOutsideTheBackend) {
-  auto backend = value_of(make_guarded_backend({.threads = 2, .simd = {}}));
+  auto backend = value_of(make_guarded_backend({.threads = 2, .simd = cpu_fp32_target()}));
   for (const fs::path& path : files()) check(*backend, path, path == folder());
 }
 
@@ -196,7 +214,7 @@ TEST_P(Golden, OurOwnConversionKeepsTheNumbers) {
     return;
   }
   ASSERT_TRUE(report) << report.error().message;
-  auto backend = value_of(make_cpu_backend({}));
+  auto backend = value_of(make_cpu_backend({.threads = 0, .simd = cpu_fp32_target()}));
   check(*backend, path, false);
   fs::remove(path);
 }

@@ -10,17 +10,24 @@ namespace godwit::cpu {
 
 inline constexpr size_t kBf16Block = 32;  // values of a 64-byte vector
 
-// Where a row's values go: block i of 32 to `to + i * stride`, both multiples of 32.
-struct Bf16Blocks {
-  uint16_t* to;
-  size_t stride;
+// Values [k, k + count) of `rows` weight rows. k is a multiple of 256, and so is count unless the rows end there. While
+// a byte is read, the one `ahead` bytes further on is prefetched.
+struct WeightRows {
+  const std::byte* first;
+  size_t stride, rows;
+  size_t k, count;
+  size_t ahead;
 };
 
-// Writes values [k, k + count) of a weight row; the last block is filled up with zeros. k is a multiple of 256, and so
-// is count unless the row ends there. While a byte is read, the one `ahead` bytes further on is prefetched.
-using ExpandRow = void (*)(const std::byte* row, size_t k, size_t count, size_t ahead, const Bf16Blocks& out);
-
+// Writes block i of row r to panel + (i * panel_rows + r) * 32; the last block is filled up with zeros.
+using ExpandRows = void (*)(const WeightRows& weights, uint16_t* panel, size_t panel_rows);
 // For every type of weights but f32 and i32.
-ExpandRow expand_row_to_bf16(DType dtype);
+ExpandRows expand_rows_to_bf16(DType dtype);
+
+// The sums that AVX-512's kernel gets from a panel, straight from registers: four weight rows, of which the last may be
+// missing, with one or two rows of x, packed as [block][x row][32]; sums[x row][4].
+using DotRows = void (*)(const WeightRows& weights, const uint16_t* x, float* sums);
+inline constexpr size_t kDotXRows = 2;
+DotRows dot_rows_in_bf16(DType dtype, size_t x_rows);
 
 }  // namespace godwit::cpu

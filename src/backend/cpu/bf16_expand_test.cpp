@@ -35,7 +35,7 @@ TEST(Bf16Expand, EqualsDequantizedValuesRounded) {
         const Buffer buffer = aligned_buffer(blocks * stride * 2);
         std::memset(buffer.data(), 0xFF, buffer.bytes);
         auto* out = reinterpret_cast<uint16_t*>(buffer.data());
-        expand_row_to_bf16(info.dtype)(row.data(), k, count, 64, {out, stride});
+        expand_rows_to_bf16(info.dtype)({row.data(), 0, 1, k, count, 64}, out, 3);
         for (size_t i = 0; i < blocks * stride; ++i) {
           const size_t at = k + i / stride * 32 + i % stride;
           const uint16_t want = i % stride >= 32 ? 0xFFFF : at < in ? float_to_bf16(expanded[at]) : 0;

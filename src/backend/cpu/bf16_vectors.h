@@ -14,8 +14,11 @@ HWY_DIAGNOSTICS_OFF(disable : 4701, ignored "-Wmaybe-uninitialized")
 #include <immintrin.h>
 HWY_DIAGNOSTICS(pop)
 
-#define GODWIT_BF16_BEGIN \
-  HWY_PUSH_ATTRIBUTES("avx2,fma,f16c,bmi,bmi2,avx512f,avx512vl,avx512dq,avx512bw,avx512vbmi,avx512bf16")
+// All that Highway's AVX3 has, so that its functions can be inlined, and more.
+#define GODWIT_BF16_BEGIN                                                                                  \
+  HWY_PUSH_ATTRIBUTES(                                                                                     \
+      "sse2,ssse3,sse4.1,sse4.2,pclmul,aes,avx,avx2,bmi,bmi2,fma,f16c,avx512f,avx512vl,avx512dq,avx512bw," \
+      "avx512vbmi,avx512bf16")
 #define GODWIT_BF16_END HWY_POP_ATTRIBUTES
 
 GODWIT_BF16_BEGIN
@@ -31,6 +34,20 @@ HWY_INLINE __m512i load_bf16(const float* from, size_t count) {
   const __m512 low = _mm512_maskz_loadu_ps(first_floats(count), from);
   const __m512 high = count > 16 ? _mm512_maskz_loadu_ps(first_floats(count - 16), from + 16) : _mm512_setzero_ps();
   return (__m512i)_mm512_cvtne2ps_pbh(high, low);
+}
+
+// The lanes of four vectors, each summed by halves.
+HWY_INLINE __m128 sum_lanes(__m512 a, __m512 b, __m512 c, __m512 d) {
+  const __m512 v[4] = {a, b, c, d};
+  __m128 quarter[4];
+#pragma GCC unroll 4
+  for (size_t i = 0; i < 4; ++i) {
+    const __m256 half = _mm256_add_ps(_mm512_castps512_ps256(v[i]), _mm512_extractf32x8_ps(v[i], 1));
+    quarter[i] = _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
+  }
+  const __m128 ab = _mm_add_ps(_mm_unpacklo_ps(quarter[0], quarter[1]), _mm_unpackhi_ps(quarter[0], quarter[1]));
+  const __m128 cd = _mm_add_ps(_mm_unpacklo_ps(quarter[2], quarter[3]), _mm_unpackhi_ps(quarter[2], quarter[3]));
+  return _mm_add_ps(_mm_movelh_ps(ab, cd), _mm_movehl_ps(cd, ab));
 }
 
 // Sixteen vectors of sixteen 32-bit lanes: lane j of vector i to lane i of vector j.

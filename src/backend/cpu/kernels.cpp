@@ -102,4 +102,10 @@ std::span<const std::string> cpu_simd_targets() {
   return names;
 }
 
+const std::string& cpu_fp32_target() {
+  for (const std::string& name : cpu_simd_targets())
+    if (cpu::extension(name) == nullptr) return name;
+  GODWIT_CHECK(false, "Highway has a target for every machine");
+}
+
 }  // namespace godwit

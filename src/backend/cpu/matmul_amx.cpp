@@ -45,16 +45,39 @@ template <class Tiles>
 class AmxKernel {
  public:
   static constexpr size_t kPanelRows = 4 * kTile, kChunk = 256;  // 32 KiB
+  static constexpr size_t kPartRows = 2 * kTile, kPartBytes = kPartRows * kChunk * sizeof(uint16_t);
   static constexpr size_t kTileRows = kTile, kBlockTiles = 32;
   static constexpr size_t kTaskRows = 4 * kPanelRows, kRowStep = kTile;
   static constexpr size_t kCarryFloats = kPanelRows * kTile;
-  static constexpr bool kKeepsSums = true;
+  static constexpr size_t kStreamRows = kTile, kStreamBytes = 2 * kPartBytes;
 
   explicit AmxKernel(size_t width) : tiles_(shapes(static_cast<int>(width))) {}
 
   static size_t tile_width(size_t, size_t all) { return std::min(all, kTile); }
   static void pack(const float* const* rows, size_t count, size_t width, size_t in, uint16_t* to) {
     pack_pairs(rows, count, width, in, to);
+  }
+
+  // Expanding weights and multiplying tiles are the work of different units: while a part of the weights, 32 rows by
+  // 256 values, is expanded two rows at a time, the part before it is multiplied, a tile at a time.
+  void stream(const WeightStream& s) {
+    const size_t blocks = (s.rows(0, 0).count + kBf16Block - 1) / kBf16Block;
+    auto* buffers = reinterpret_cast<uint16_t*>(s.scratch);
+    Part last{}, next{s.begin, std::min(kPartRows, s.end - s.begin), 0, std::min(kPartBlocks, blocks)};
+    for (size_t turn = 0; last.rows + next.rows > 0; ++turn) {
+      const uint16_t* panel = buffers + (turn + 1) % 2 * (kPartBytes / sizeof(uint16_t));
+      uint16_t* to = buffers + turn % 2 * (kPartBytes / sizeof(uint16_t));
+      if (last.rows > 0 && last.block == 0) zero_sums();
+      const size_t pairs = std::max<size_t>((next.rows + 1) / 2, 1), pieces = 2 * last.blocks;
+      for (size_t pair = 0; pair < pairs; ++pair) {
+        if (next.rows > 0) expand_pair(s, next, 2 * pair, to);
+        for (size_t piece = pair * pieces / pairs; piece < (pair + 1) * pieces / pairs; ++piece)
+          multiply_piece(panel, s.x + last.block * kBf16Block * s.width, s.width, piece);
+      }
+      if (last.rows > 0 && last.block + last.blocks == blocks) write_part(s.outputs, last);
+      last = next;
+      next = following(next, s.end, blocks);
+    }
   }
 
   void multiply(const PanelStep& step) {
@@ -79,11 +102,61 @@ class AmxKernel {
     return {sums, sums, sums, sums, x, weights, weights, weights};
   }
 
+  static constexpr size_t kPartBlocks = kChunk / kBf16Block;
+  struct Part {
+    size_t row, rows;  // no rows: nothing
+    size_t block, blocks;
+  };
+
+  // Along the rows, then down.
+  static Part following(const Part& part, size_t end, size_t blocks) {
+    if (part.rows == 0) return {};
+    if (const size_t block = part.block + part.blocks; block < blocks)
+      return {part.row, part.rows, block, std::min(kPartBlocks, blocks - block)};
+    const size_t row = part.row + part.rows;
+    return {row, std::min(kPartRows, end - row), 0, std::min(kPartBlocks, blocks)};
+  }
+
+  void expand_pair(const WeightStream& s, const Part& part, size_t row, uint16_t* to) {
+    WeightRows weights = s.rows(part.row + row, std::min<size_t>(2, part.rows - row));
+    const size_t chunk_bytes = dtype_bytes(s.outputs.problem.dtype, kChunk), in = weights.count;
+    weights.k = part.block * kBf16Block;
+    weights.count = std::min(kChunk, in - weights.k);
+    weights.ahead =
+        weights.k + kChunk < in ? chunk_bytes : kPartRows * weights.stride - part.block / kPartBlocks * chunk_bytes;
+    s.expand(weights, to + row * kBf16Block, kPartRows);
+  }
+
+  void zero_sums() {
+    tiles_.template zero<0>();
+    tiles_.template zero<1>();
+  }
+
+  // The tiles of a part in order: block by block, two of 16 rows each.
+  void multiply_piece(const uint16_t* panel, const uint16_t* x, size_t width, size_t piece) {
+    const size_t block = piece / 2;
+    const uint16_t* weights = panel + block * kPartRows * kBf16Block;
+    if (piece % 2 == 0) {
+      tiles_.template load<kX>(x + block * kBf16Block * width, 2 * width * sizeof(uint16_t));
+      multiply_tile<0>(weights);
+    } else {
+      multiply_tile<1>(weights);
+    }
+  }
+
+  void write_part(const TileOutputs& outputs, const Part& part) {
+    alignas(64) float out[2 * kTileFloats], sums[kTile * kPartRows];
+    tiles_.template store<0>(out, kSumStride);
+    tiles_.template store<1>(out + kTileFloats, kSumStride);
+    store_transposed(out, 2, outputs.x_rows, kPartRows, sums);
+    outputs.write(sums, kPartRows, part.row, part.rows);
+  }
+
   template <int... kI>
   void multiply(const PanelStep& step, std::integer_sequence<int, kI...>) {
     if (step.first) {
       (tiles_.template zero<kI>(), ...);
-    } else if (step.carry != nullptr) {
+    } else {
       (tiles_.template load<kI>(step.carry + kI * kTileFloats, kSumStride), ...);
     }
     const uint16_t *panel = step.panel, *x = step.x;
@@ -98,7 +171,7 @@ class AmxKernel {
       alignas(64) float out[kCarryFloats];
       (tiles_.template store<kI>(out + kI * kTileFloats, kSumStride), ...);
       store_transposed(out, sizeof...(kI), step.x_rows, kPanelRows, step.sums);
-    } else if (step.carry != nullptr) {
+    } else {
       (tiles_.template store<kI>(step.carry + kI * kTileFloats, kSumStride), ...);
     }
   }

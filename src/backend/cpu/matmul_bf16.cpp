@@ -17,19 +17,6 @@ void pack_rows(const float* const* rows, size_t count, size_t width, size_t in, 
       _mm512_store_si512(to + k * width + r * kBf16Block, load_bf16(rows[r] + k, in - k));
 }
 
-// The lanes of four vectors, each summed by halves.
-HWY_INLINE __m128 sum_lanes(const __m512* v) {
-  __m256 half[kCols];
-  for (size_t i = 0; i < kCols; ++i)
-    half[i] = _mm256_add_ps(_mm512_castps512_ps256(v[i]), _mm512_extractf32x8_ps(v[i], 1));
-  __m128 quarter[kCols];
-  for (size_t i = 0; i < kCols; ++i)
-    quarter[i] = _mm_add_ps(_mm256_castps256_ps128(half[i]), _mm256_extractf128_ps(half[i], 1));
-  const __m128 ab = _mm_add_ps(_mm_unpacklo_ps(quarter[0], quarter[1]), _mm_unpackhi_ps(quarter[0], quarter[1]));
-  const __m128 cd = _mm_add_ps(_mm_unpacklo_ps(quarter[2], quarter[3]), _mm_unpackhi_ps(quarter[2], quarter[3]));
-  return _mm_add_ps(_mm_movelh_ps(ab, cd), _mm_movehl_ps(cd, ab));
-}
-
 template <size_t kCount>
 void multiply_rows(const PanelStep& step) {
   __m512 acc[kCount][kCols];
@@ -55,7 +42,7 @@ void multiply_rows(const PanelStep& step) {
 #pragma GCC unroll 8
   for (size_t r = 0; r < kCount; ++r) {
     if (step.last) {
-      _mm_store_ps(step.sums + r * kCols, sum_lanes(acc[r]));
+      _mm_store_ps(step.sums + r * kCols, sum_lanes(acc[r][0], acc[r][1], acc[r][2], acc[r][3]));
     } else {
 #pragma GCC unroll 4
       for (size_t c = 0; c < kCols; ++c) _mm512_store_ps(step.carry + (r * kCols + c) * 16, acc[r][c]);
@@ -71,7 +58,7 @@ class Avx512Kernel {
   static constexpr size_t kTileRows = kRows, kBlockTiles = 32;
   static constexpr size_t kTaskRows = 64, kRowStep = kCols;
   static constexpr size_t kCarryFloats = kRows * kCols * 16;
-  static constexpr bool kKeepsSums = false;
+  static constexpr size_t kStreamRows = kDotXRows, kStreamBytes = 0;
 
   explicit Avx512Kernel(size_t) {}
 
@@ -84,6 +71,17 @@ class Avx512Kernel {
     constexpr void (*kByRows[])(const PanelStep&) = {multiply_rows<1>, multiply_rows<2>, multiply_rows<3>,
                                                      multiply_rows<4>, multiply_rows<5>, multiply_rows<6>};
     kByRows[step.x_rows - 1](step);
+  }
+
+  void stream(const WeightStream& s) {
+    const DotRows dot = dot_rows_in_bf16(s.outputs.problem.dtype, s.outputs.x_rows);
+    float sums[kStreamRows * kCols];
+    for (size_t row = s.begin; row < s.end; row += kCols) {
+      WeightRows weights = s.rows(row, std::min(kCols, s.end - row));
+      weights.ahead = kCols * weights.stride;
+      dot(weights, s.x, sums);
+      s.outputs.write(sums, kCols, row, weights.rows);
+    }
   }
 };
 

@@ -9,10 +9,11 @@
 //   kTileRows, kBlockTiles  rows of x per tile, and how many tiles' sums are carried at a time
 //   kTaskRows, kRowStep     at most so many weight rows make a task, in multiples of kRowStep
 //   kCarryFloats            sums of a panel with a tile in the kernel's own layout
-//   kKeepsSums              whether sums of a single tile stay in the kernel from chunk to chunk
 //   tile_width(rows, all)   how many rows a tile of `rows` rows is packed as, of `all` rows of x
 //   pack(rows, count, width, in, to)   packs a tile as [in / 32][width * 32] values, zero-padded
 //   multiply(const PanelStep&)         adds a chunk's products; the last writes sums[row of x][kPanelRows]
+//   kStreamRows, kStreamBytes, stream(const WeightStream&)   the same sums for up to kStreamRows rows of x, where
+//                           reading the weights is what takes time, with so much scratch
 // and lives for one task on one thread.
 #pragma once
 
@@ -33,7 +34,7 @@ struct PanelStep {
   size_t x_rows, width;
   size_t blocks;  // of 32 values of K
   bool first, last;
-  float* carry;  // null where the kernel keeps its sums
+  float* carry;
   float* sums;
 };
 
@@ -49,13 +50,46 @@ inline void write_outputs(const float* sums, const float* bias, bool accumulate,
 }
 GODWIT_BF16_END
 
+// Where the sums of a tile of x go.
+struct TileOutputs {
+  const MatmulProblem& problem;
+  size_t x_row, x_rows;
+
+  // sums[row of x][stride] of weight rows [row, row + rows)
+  void write(const float* sums, size_t stride, size_t row, size_t rows) const {
+    const float* bias = problem.bias != nullptr ? problem.bias + row : nullptr;
+    for (size_t r = 0; r < x_rows; ++r, sums += stride)
+      write_outputs(sums, bias, problem.accumulate, rows, problem.y[x_row + r] + row);
+  }
+};
+
+// All weight rows of a task with one tile of x.
+struct WeightStream {
+  const std::byte* weight;
+  size_t begin, end;  // weight rows
+  ExpandRows expand;
+  const uint16_t* x;
+  size_t width;
+  TileOutputs outputs;
+  std::byte* scratch;
+
+  WeightRows rows(size_t row, size_t count) const {
+    return {weight + row * outputs.problem.weight_stride,
+            outputs.problem.weight_stride,
+            count,
+            0,
+            static_cast<size_t>(outputs.problem.in),
+            0};
+  }
+};
+
 template <class Kernel>
 class PanelMatmul {
  public:
   PanelMatmul(Context& context, const MatmulProblem& problem)
       : context_(context),
         problem_(problem),
-        expand_(expand_row_to_bf16(problem.dtype)),
+        expand_(expand_rows_to_bf16(problem.dtype)),
         in_(static_cast<size_t>(problem.in)),
         blocks_((in_ + kBf16Block - 1) / kBf16Block) {}
 
@@ -85,6 +119,7 @@ class PanelMatmul {
     float *sums, *carry;
   };
 
+  TileOutputs outputs(const Tile& tile) const { return {problem_, tile.row, tile.rows}; }
   size_t tile_values(const Tile& tile) const { return blocks_ * kBf16Block * tile.width; }
 
   void pack_x() {
@@ -132,6 +167,12 @@ class PanelMatmul {
   }
 
   void run_task(const Task& task, int thread) {
+    if (task.tiles.size() == 1 && task.tiles.front().rows <= Kernel::kStreamRows) {
+      const Tile& tile = task.tiles.front();
+      return Kernel(tile.width)
+          .stream({task.weight, task.begin, task.end, expand_, tile.packed, tile.width, outputs(tile),
+                   context_.scratch(thread, Kernel::kStreamBytes)});
+    }
     const size_t panels = (task.end - task.begin + Kernel::kPanelRows - 1) / Kernel::kPanelRows;
     const size_t carried = std::min(task.tiles.size(), Kernel::kBlockTiles) * panels;
     constexpr size_t kPanelBytes = Kernel::kPanelRows * Kernel::kChunk * sizeof(uint16_t);
@@ -143,32 +184,19 @@ class PanelMatmul {
     Kernel kernel(task.tiles.front().width);
     for (size_t tile = 0; tile < task.tiles.size(); tile += Kernel::kBlockTiles) {
       const std::span tiles = task.tiles.subspan(tile, std::min(Kernel::kBlockTiles, task.tiles.size() - tile));
-      if (tiles.size() == 1) {  // row by row, as the weights lie in memory
-        for (size_t panel = 0; panel < panels; ++panel)
-          for (size_t block = 0; block < blocks_; block += kChunkBlocks)
-            run_panel(kernel, task, tiles, panel, block, next_chunk(block), scratch);
-      } else {  // a chunk of x stays in the second cache while the panels pass
-        for (size_t block = 0; block < blocks_; block += kChunkBlocks)
-          for (size_t panel = 0; panel < panels; ++panel)
-            run_panel(kernel, task, tiles, panel, block, Kernel::kPanelRows * problem_.weight_stride, scratch);
-      }
+      // A chunk of x stays in the second cache while the panels pass.
+      for (size_t block = 0; block < blocks_; block += kChunkBlocks)
+        for (size_t panel = 0; panel < panels; ++panel) run_panel(kernel, task, tiles, panel, block, scratch);
     }
   }
 
-  // How far it is from a chunk of a weight row to what the same row of the panel needs next.
-  size_t next_chunk(size_t block) const {
-    return block + kChunkBlocks < blocks_
-               ? dtype_bytes(problem_.dtype, Kernel::kChunk)
-               : Kernel::kPanelRows * problem_.weight_stride - dtype_bytes(problem_.dtype, block * kBf16Block);
-  }
-
   void run_panel(Kernel& kernel, const Task& task, std::span<const Tile> tiles, size_t panel, size_t block,
-                 size_t ahead, const Scratch& scratch) {
+                 const Scratch& scratch) {
     const size_t row = task.begin + panel * Kernel::kPanelRows, rows = std::min(Kernel::kPanelRows, task.end - row);
     const size_t k = block * kBf16Block;
-    for (size_t r = 0; r < rows; ++r)
-      expand_(task.weight + (row + r) * problem_.weight_stride, k, std::min(Kernel::kChunk, in_ - k), ahead,
-              {scratch.panel + r * kBf16Block, Kernel::kPanelRows * kBf16Block});
+    const size_t count = std::min(Kernel::kChunk, in_ - k), stride = problem_.weight_stride;
+    expand_({task.weight + row * stride, stride, rows, k, count, Kernel::kPanelRows * stride}, scratch.panel,
+            Kernel::kPanelRows);
     PanelStep step{};
     step.panel = scratch.panel;
     step.panel_rows = rows;
@@ -181,19 +209,15 @@ class PanelMatmul {
       step.x = tile.packed + k * tile.width;
       step.x_rows = tile.rows;
       step.width = tile.width;
-      const bool kept = Kernel::kKeepsSums && tiles.size() == 1;
-      step.carry = kept ? nullptr : scratch.carry + (panel * tiles.size() + i) * Kernel::kCarryFloats;
+      step.carry = scratch.carry + (panel * tiles.size() + i) * Kernel::kCarryFloats;
       kernel.multiply(step);
-      if (!step.last) continue;
-      for (size_t r = 0; r < tile.rows; ++r)
-        write_outputs(scratch.sums + r * Kernel::kPanelRows, problem_.bias != nullptr ? problem_.bias + row : nullptr,
-                      problem_.accumulate, rows, problem_.y[tile.row + r] + row);
+      if (step.last) outputs(tile).write(scratch.sums, Kernel::kPanelRows, row, rows);
     }
   }
 
   Context& context_;
   const MatmulProblem& problem_;
-  const ExpandRow expand_;
+  const ExpandRows expand_;
   const size_t in_, blocks_;  // values per row, and blocks of 32 they fill
   std::vector<Tile> tiles_;
   std::vector<size_t> job_tiles_;  // where each job's tiles begin
