@@ -49,10 +49,14 @@ class CpuBackend final : public Backend {
   }
   void add(Tensor x, Tensor y) override { kernels_.add(context_, x, y); }
   void softcap(Tensor x, float cap) override { kernels_.softcap(context_, x, cap); }
-  void matmul(const MatmulArgs& args) override { kernels_.matmul(context_, args); }
+  void matmul(const MatmulArgs& args) override {
+    (args.w.dtype == DType::kF32 ? kernels_.matmul_f32 : kernels_.matmul)(context_, args);
+  }
 
   void route(const RouteArgs& args) override { kernels_.route(context_, args); }
-  void expert_matmul(const ExpertMatmulArgs& args) override { kernels_.expert_matmul(context_, args); }
+  void expert_matmul(const ExpertMatmulArgs& args) override {
+    (args.w.dtype == DType::kF32 ? kernels_.expert_matmul_f32 : kernels_.expert_matmul)(context_, args);
+  }
   void combine_experts(Tensor x, Tensor weights, Tensor out) override {
     kernels_.combine_experts(context_, x, weights, out);
   }

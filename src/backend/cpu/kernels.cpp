@@ -6,6 +6,8 @@
 #include <hwy/highway.h>
 #include <hwy/targets.h>
 
+#include "backend/cpu/features.h"
+
 namespace godwit {
 namespace cpu {
 namespace {
@@ -17,6 +19,25 @@ int64_t target_bit(const std::string& name) {
   for (int64_t bit : hwy::SupportedAndGeneratedTargets())
     if (name == hwy::TargetName(bit)) return bit;
   return 0;
+}
+
+// Targets that take every operation from the best of Highway's and replace some, best first.
+struct Extension {
+  const char* name;
+  bool (*available)();
+  bool listed;
+  void (*fill)(Kernels&);
+};
+constexpr Extension kExtensions[] = {
+    {"AMX_BF16", has_amx_bf16, true, [](Kernels&) {}},
+    {"AVX512_BF16", has_avx512_bf16, true, [](Kernels&) {}},
+    {"AMX_EMULATED", has_avx512_bf16, false, [](Kernels&) {}},
+};
+
+const Extension* extension(const std::string& name) {
+  for (const Extension& each : kExtensions)
+    if (name == each.name && each.available()) return &each;
+  return nullptr;
 }
 
 std::string join(std::span<const std::string> names) {
@@ -53,7 +74,8 @@ Result<Kernels> kernels_for(const std::string& target) {
     return table;
   }
   table.target = target.empty() ? cpu_simd_targets().front() : target;
-  int64_t bit = target_bit(table.target);
+  const Extension* extended = extension(table.target);
+  int64_t bit = extended != nullptr ? hwy::SupportedAndGeneratedTargets().front() : target_bit(table.target);
   if (bit == 0)
     return errorf(ErrorCode::kInvalidArgument, "this machine has no SIMD target '{}'; it has {}", target,
                   join(cpu_simd_targets()));
@@ -63,6 +85,7 @@ Result<Kernels> kernels_for(const std::string& target) {
   fill_matmul(table);
   fill_attention(table);
   hwy::GetChosenTarget().DeInit();
+  if (extended != nullptr) extended->fill(table);
   return table;
 }
 
@@ -71,6 +94,8 @@ Result<Kernels> kernels_for(const std::string& target) {
 std::span<const std::string> cpu_simd_targets() {
   static const std::vector<std::string> names = [] {
     std::vector<std::string> found;
+    for (const cpu::Extension& each : cpu::kExtensions)
+      if (each.listed && each.available()) found.emplace_back(each.name);
     for (int64_t bit : hwy::SupportedAndGeneratedTargets()) found.emplace_back(hwy::TargetName(bit));
     return found;
   }();

@@ -35,7 +35,7 @@ class Context {
 Buffer aligned_buffer(size_t bytes);
 
 struct Kernels {
-  std::string target;  // "AVX3", "AVX2", …, "reference"
+  std::string target;  // "AMX_BF16", "AVX3", …, "reference"
 
   void (*embed)(Context&, Tensor tokens, Tensor table, float scale, Tensor out) = nullptr;
   void (*gather_rows)(Context&, Tensor x, Tensor rows, Tensor out) = nullptr;
@@ -44,9 +44,12 @@ struct Kernels {
   void (*gated)(Context&, Activation, Tensor gate, Tensor up, Tensor out) = nullptr;
   void (*add)(Context&, Tensor x, Tensor y) = nullptr;
   void (*softcap)(Context&, Tensor x, float cap) = nullptr;
+  // Products with fp32 weights stay in fp32 on every target; the others are the target's own.
   void (*matmul)(Context&, const MatmulArgs&) = nullptr;
+  void (*matmul_f32)(Context&, const MatmulArgs&) = nullptr;
   void (*route)(Context&, const RouteArgs&) = nullptr;
   void (*expert_matmul)(Context&, const ExpertMatmulArgs&) = nullptr;
+  void (*expert_matmul_f32)(Context&, const ExpertMatmulArgs&) = nullptr;
   void (*combine_experts)(Context&, Tensor x, Tensor weights, Tensor out) = nullptr;
   void (*kv_write)(Context&, const KvWriteArgs&) = nullptr;
   void (*attention)(Context&, const AttentionArgs&) = nullptr;
@@ -55,7 +58,7 @@ struct Kernels {
 
 // Each fills its part of the table for the target that Highway dispatches to at the time of the call.
 void fill_elementwise(Kernels& table);  // embed, gather_rows, rms_norm, rope, gated, add, softcap, combine_experts
-void fill_matmul(Kernels& table);       // matmul, expert_matmul
+void fill_matmul(Kernels& table);       // matmul, expert_matmul and their f32 twins
 void fill_attention(Kernels& table);    // kv_write, attention, merge_partials
 // The scalar references; route has no SIMD version and is shared.
 void fill_elementwise_ref(Kernels& table);
@@ -68,7 +71,8 @@ void kv_move(const KvFormat& format, std::byte* slab, std::span<const KvMove> mo
 void kv_export(const KvFormat& format, const std::byte* slab, PageId page, std::span<std::byte> canonical);
 void kv_import(const KvFormat& format, std::byte* slab, PageId page, std::span<const std::byte> canonical);
 
-// The table of a target named by cpu_simd_targets(), "reference", or "" for the best.
+// The table of a target named by cpu_simd_targets(), "reference", or "" for the best. Not listed there, for tests:
+// "AMX_EMULATED", the kernels of AMX_BF16 on a machine with AVX512_BF16.
 Result<Kernels> kernels_for(const std::string& target);
 
 }  // namespace godwit::cpu

@@ -286,8 +286,8 @@ void expert_matmul(Context& context, const ExpertMatmulArgs& args) {
 }  // namespace
 
 void fill_matmul(Kernels& table) {
-  table.matmul = matmul;
-  table.expert_matmul = expert_matmul;
+  table.matmul = table.matmul_f32 = matmul;
+  table.expert_matmul = table.expert_matmul_f32 = expert_matmul;
 }
 
 }  // namespace godwit::cpu::HWY_NAMESPACE

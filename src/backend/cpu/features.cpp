@@ -1,0 +1,68 @@
+#include "backend/cpu/features.h"
+
+#include <hwy/targets.h>
+
+#if defined(__x86_64__) && defined(__linux__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+namespace godwit::cpu {
+namespace {
+
+#if defined(__x86_64__) && defined(__linux__)
+
+struct Leaf {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+};
+
+Leaf features_leaf(unsigned sub) {
+  Leaf leaf;
+  if (__get_cpuid_count(7, sub, &leaf.eax, &leaf.ebx, &leaf.ecx, &leaf.edx) == 0) return {};
+  return leaf;
+}
+
+bool bit(unsigned word, int index) {
+  return (word >> index & 1) != 0;
+}
+
+bool detect_avx512_bf16() {
+  constexpr int kVbmi = 1, kBf16 = 5;
+  // Highway has checked that the system saves the wide registers.
+  return (hwy::SupportedTargets() & HWY_AVX3) != 0 && bit(features_leaf(0).ecx, kVbmi) &&
+         bit(features_leaf(1).eax, kBf16);
+}
+
+bool detect_amx_bf16() {
+  constexpr int kAmxBf16 = 22, kAmxTile = 24;
+  const Leaf leaf = features_leaf(0);
+  if (!detect_avx512_bf16() || !bit(leaf.edx, kAmxBf16) || !bit(leaf.edx, kAmxTile)) return false;
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
+
+#else
+
+bool detect_avx512_bf16() {
+  return false;
+}
+bool detect_amx_bf16() {
+  return false;
+}
+
+#endif
+
+}  // namespace
+
+bool has_avx512_bf16() {
+  static const bool has = detect_avx512_bf16();
+  return has;
+}
+
+bool has_amx_bf16() {
+  static const bool has = detect_amx_bf16();
+  return has;
+}
+
+}  // namespace godwit::cpu

@@ -1,0 +1,11 @@
+// What this machine has beyond Highway's targets: dot products of bf16 numbers, in AVX-512 and in tiles (AMX).
+#pragma once
+
+namespace godwit::cpu {
+
+// AVX-512 as Highway's AVX3 wants it, with VBMI and BF16.
+bool has_avx512_bf16();
+// That, and tiles of bf16. The first call asks the kernel for permission to use tiles, which holds for the process.
+bool has_amx_bf16();
+
+}  // namespace godwit::cpu
