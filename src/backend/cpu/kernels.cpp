@@ -29,9 +29,9 @@ struct Extension {
   void (*fill)(Kernels&);
 };
 constexpr Extension kExtensions[] = {
-    {"AMX_BF16", has_amx_bf16, true, [](Kernels&) {}},
-    {"AVX512_BF16", has_avx512_bf16, true, [](Kernels&) {}},
-    {"AMX_EMULATED", has_avx512_bf16, false, [](Kernels&) {}},
+    {"AMX_BF16", has_amx_bf16, true, fill_attention_amx},
+    {"AVX512_BF16", has_avx512_bf16, true, fill_attention_avx512_bf16},
+    {"AMX_EMULATED", has_avx512_bf16, false, fill_attention_amx_emulated},
 };
 
 const Extension* extension(const std::string& name) {
