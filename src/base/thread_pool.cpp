@@ -1,6 +1,7 @@
 #include "base/thread_pool.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <fstream>
 #include <string>
@@ -24,6 +25,39 @@ int cgroup_cpus() {
   return std::max(1, static_cast<int>(std::floor(value / period + 0.5)));
 }
 
+// word_ holds three numbers: which loop this is (counted modulo 4,096: a worker that slept through a whole round may
+// miss one loop), how many more workers it can use, and how many are inside. A closed loop has no free seats.
+constexpr uint32_t kInside = 1, kInsideMask = 1023;
+constexpr uint32_t kSeat = 1024, kSeatMask = 1023 * kSeat;
+constexpr uint32_t kLoop = kSeat * 1024;
+
+uint32_t inside(uint32_t word) {
+  return word & kInsideMask;
+}
+uint32_t loop_of(uint32_t word) {
+  return word / kLoop;
+}
+
+// Longer than what lies between two operations of a decoder, shorter than what anyone would notice as load.
+constexpr std::chrono::microseconds kWatchTime{50};
+
+// Whether `done` came true within the time worth watching for.
+template <class Done>
+bool watch(Done&& done) {
+  const auto deadline = std::chrono::steady_clock::now() + kWatchTime;
+  do {
+    for (int i = 0; i < 16; ++i) {
+      if (done()) return true;
+#if defined(__x86_64__)
+      __builtin_ia32_pause();
+#elif defined(__aarch64__)
+      asm volatile("isb");
+#endif
+    }
+  } while (std::chrono::steady_clock::now() < deadline);
+  return false;
+}
+
 }  // namespace
 
 int usable_cpus() {
@@ -41,18 +75,17 @@ Status check_threads(int threads) {
 }
 
 ThreadPool::ThreadPool(int threads) {
-  GODWIT_CHECK(threads >= 0);
-  int total = threads > 0 ? threads : usable_cpus();
+  GODWIT_CHECK(threads >= 0 && threads <= 1024);
+  const int cpus = usable_cpus(), total = threads > 0 ? threads : cpus;
+  watches_ = total <= cpus;
   workers_.reserve(static_cast<size_t>(total - 1));
   for (int i = 1; i < total; ++i) workers_.emplace_back([this, i] { work(i); });
 }
 
 ThreadPool::~ThreadPool() {
-  {
-    std::lock_guard lock(mutex_);
-    stopping_ = true;
-  }
-  wake_.notify_all();
+  stopping_.store(true);
+  word_.fetch_add(kLoop);
+  word_.notify_all();
   for (auto& worker : workers_) worker.join();
 }
 
@@ -65,16 +98,52 @@ void ThreadPool::take_items(int thread) {
 }
 
 void ThreadPool::work(int thread) {
-  uint64_t seen = 0;
-  std::unique_lock lock(mutex_);
-  for (;;) {
-    wake_.wait(lock, [&] { return stopping_ || generation_ != seen; });
-    if (stopping_) return;
-    seen = generation_;
-    lock.unlock();
+  uint32_t seen = 0;
+  while (take_seat(seen)) {
     take_items(thread);
-    lock.lock();
-    if (--busy_ == 0) done_.notify_one();
+    leave_seat();
+  }
+}
+
+// Waits for a free seat in another loop than `seen`, which follows. False when the pool ends.
+bool ThreadPool::take_seat(uint32_t& seen) {
+  uint32_t word = word_.load();
+  for (;;) {
+    if (stopping_.load()) return false;
+    if ((word & kSeatMask) == 0 || loop_of(word) == seen) {
+      word = next_word(word);
+    } else if (word_.compare_exchange_weak(word, word - kSeat + kInside)) {
+      seen = loop_of(word);
+      return true;
+    }
+  }
+}
+
+void ThreadPool::leave_seat() {
+  const uint32_t before = word_.fetch_sub(kInside);
+  if (inside(before) == 1 && (before & kSeatMask) == 0) {
+    emptied_.fetch_add(1);
+    emptied_.notify_one();
+  }
+}
+
+// Waits until word_ is something else than `word`.
+uint32_t ThreadPool::next_word(uint32_t word) {
+  if (!watches_ || !watch([&] { return word_.load(std::memory_order_relaxed) != word; })) {
+    asleep_.fetch_add(1);  // before the comparison inside wait(): run() changes word_ first and then looks here
+    word_.wait(word);
+    asleep_.fetch_sub(1);
+  }
+  return word_.load();
+}
+
+void ThreadPool::wait_for_workers() {
+  auto empty = [&] { return inside(word_.load()) == 0; };
+  if (watches_ && watch(empty)) return;
+  for (;;) {
+    const uint32_t emptied = emptied_.load();
+    if (empty()) return;
+    emptied_.wait(emptied);
   }
 }
 
@@ -85,19 +154,22 @@ void ThreadPool::run(int64_t count, Call call, void* context) {
     for (int64_t i = 0; i < count; ++i) call(context, i, 0);
     return;
   }
-  {
-    std::lock_guard lock(mutex_);
-    call_ = call;
-    context_ = context;
-    count_ = count;
-    next_.store(0, std::memory_order_relaxed);
-    busy_ = static_cast<int>(workers_.size());
-    ++generation_;
+  call_ = call;
+  context_ = context;
+  count_ = count;
+  next_.store(0, std::memory_order_relaxed);
+  const auto workers = static_cast<int>(workers_.size());
+  const int seats = static_cast<int>(std::min<int64_t>(count - 1, workers));
+  word_.store((loop_of(word_.load()) + 1) * kLoop + static_cast<uint32_t>(seats) * kSeat);
+  const int asleep = asleep_.load(), missing = seats - (workers - asleep);
+  if (missing >= asleep && asleep > 0) {
+    word_.notify_all();
+  } else {
+    for (int i = 0; i < missing; ++i) word_.notify_one();
   }
-  wake_.notify_all();
   take_items(0);
-  std::unique_lock lock(mutex_);
-  done_.wait(lock, [&] { return busy_ == 0; });
+  word_.fetch_and(~kSeatMask);
+  wait_for_workers();
 }
 
 }  // namespace godwit

@@ -4,10 +4,14 @@
 // are done. Items are handed out one by one in order, so unequal items balance themselves; which thread runs an item is
 // not defined, and no result may depend on it. fn must not throw. Calls from several threads are served one after the
 // other; calling it from inside fn is a bug.
+//
+// Loops are short (decoding one token takes some hundred), so a worker that runs out of work first watches for the next
+// loop for some microseconds and only then sleeps, and so does the caller for the last worker; a pool with more threads
+// than usable cores does not watch, since that would take a core from someone who works. Nobody waits for a worker that
+// has not taken part: a late one finds the loop closed.
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <mutex>
 #include <thread>
@@ -56,20 +60,26 @@ class ThreadPool {
   void run(int64_t count, Call call, void* context);
   void work(int thread);
   void take_items(int thread);
+  bool take_seat(uint32_t& seen);
+  void leave_seat();
+  uint32_t next_word(uint32_t word);
+  void wait_for_workers();
 
   std::vector<std::thread> workers_;
+  bool watches_;
   std::mutex one_loop_;  // held by the thread whose loop is running
 
-  std::mutex mutex_;
-  std::condition_variable wake_, done_;
-  uint64_t generation_ = 0;  // guarded by mutex_; bumped for each loop
-  bool stopping_ = false;    // guarded by mutex_
-  int busy_ = 0;             // guarded by mutex_; workers that have not finished this loop
-
+  // The loop at hand; written while no worker is inside.
   Call call_ = nullptr;
   void* context_ = nullptr;
   int64_t count_ = 0;
-  std::atomic<int64_t> next_{0};
+  alignas(64) std::atomic<int64_t> next_{0};
+
+  // Generation, free seats and workers inside (see thread_pool.cpp).
+  alignas(64) std::atomic<uint32_t> word_{0};
+  std::atomic<int> asleep_{0};
+  std::atomic<uint32_t> emptied_{0};  // counts the times when the last worker left a closed loop
+  std::atomic<bool> stopping_{false};
 };
 
 }  // namespace godwit

@@ -1,6 +1,7 @@
 #include "base/thread_pool.h"
 
 #include <atomic>
+#include <chrono>
 #include <numeric>
 
 #include <gtest/gtest.h>
@@ -35,6 +36,38 @@ TEST(ThreadPool, ServesLoopsFromSeveralThreads) {
   }
   for (auto& caller : callers) caller.join();
   EXPECT_EQ(sum, 4 * 50 * 4950);
+}
+
+// Loops that find the workers watching, falling asleep and asleep, with fewer and more items than threads, on pools
+// with and without a core for everyone. What the last loop wrote without atomics is seen by the caller and by the next
+// loop.
+TEST(ThreadPool, EveryLoopIsWholeWhateverTheWorkersWereDoing) {
+  for (int threads : {2, usable_cpus(), usable_cpus() + 3}) {
+    ThreadPool pool(threads);
+    for (int round = 0; round < 300; ++round) {
+      const int count = 2 + round % 7;
+      std::vector<int> values(static_cast<size_t>(count), 0);
+      for (int loop = 0; loop < 3; ++loop)
+        pool.parallel_for(count, [&](int64_t i) { values[static_cast<size_t>(count - 1 - i)] += loop + 1; });
+      for (int value : values) ASSERT_EQ(value, 6);
+      if (round % 10 == 0) std::this_thread::sleep_for(std::chrono::microseconds(round));
+    }
+  }
+}
+
+// Workers take part: two items that wait for each other finish.
+TEST(ThreadPool, ItemsRunAtTheSameTime) {
+  ThreadPool pool(2);
+  for (int round = 0; round < 20; ++round) {
+    std::atomic<int> met = 0;
+    pool.parallel_for(2, [&](int64_t) {
+      met.fetch_add(1);
+      met.notify_all();
+      for (int seen = met.load(); seen < 2; seen = met.load()) met.wait(seen);
+    });
+    EXPECT_EQ(met, 2);
+    std::this_thread::sleep_for(std::chrono::microseconds(round * 10));
+  }
 }
 
 TEST(ThreadPool, CountsAtLeastOneCpu) {

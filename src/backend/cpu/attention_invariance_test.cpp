@@ -149,21 +149,29 @@ TEST_P(AttentionInvarianceTest, LaterTokensOfAPageDoNotMatter) {
   });
 }
 
+// The newest slot is in the future of every query; the oldest has left the window of most.
 TEST_P(AttentionInvarianceTest, InfinityInAnInvisibleSlotStaysThere) {
-  for (bool explicit_slots : {false, true}) {
-    TestCache cache(*backend_, {{DType::kF32, 32, 16}, 1, 64, explicit_slots, 3});
-    Queries queries(cache, 48, 2);
-    std::iota(queries.positions.begin(), queries.positions.end(), explicit_slots ? 20 : 10);
-    const Answer clean = attend(*backend_, cache, queries, cache.plan(48));
-    const auto last = std::max_element(cache.slots[0].begin(), cache.slots[0].end(),
-                                       [](const auto& a, const auto& b) { return a.position < b.position; });
-    const auto index = static_cast<uint32_t>(last - cache.slots[0].begin());
-    const KvSlot place{cache.refs[0][index / 16].page, index % 16};
-    std::vector<float> endless(32, std::numeric_limits<float>::infinity());
-    const Tensor line(endless.data(), DType::kF32, {1, 1, 32});
-    backend_->kv_write({cache.format(), cache.slab.data(), {&place, 1}, line, line});
-    EXPECT_EQ(attend(*backend_, cache, queries, cache.plan(48)), clean);
-  }
+  constexpr float kInfinity = std::numeric_limits<float>::infinity(), kNan = std::numeric_limits<float>::quiet_NaN();
+  for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16})
+    for (bool explicit_slots : {false, true})
+      for (bool newest : {false, true})
+        for (float poison : {kInfinity, -kInfinity, kNan}) {
+          TestCache cache(*backend_, {{dtype, 40, 16}, 1, 64, explicit_slots, 3});
+          Queries queries(cache, 48, 3);
+          std::iota(queries.positions.begin(), queries.positions.end(), explicit_slots ? 20 : 10);
+          if (!newest) queries.window = 8;
+          const Answer clean = attend(*backend_, cache, queries, cache.plan(48));
+          const auto [first, last] =
+              std::minmax_element(cache.slots[0].begin(), cache.slots[0].end(),
+                                  [](const auto& a, const auto& b) { return a.position < b.position; });
+          const auto index = static_cast<uint32_t>((newest ? last : first) - cache.slots[0].begin());
+          const KvSlot place{cache.refs[0][index / 16].page, index % 16};
+          std::vector<float> line(40, poison);
+          const Tensor lines(line.data(), DType::kF32, {1, 1, 40});
+          backend_->kv_write({cache.format(), cache.slab.data(), {&place, 1}, lines, lines});
+          EXPECT_EQ(attend(*backend_, cache, queries, cache.plan(48)), clean)
+              << dtype_name(dtype) << (explicit_slots ? " explicit" : "") << (newest ? " newest" : " oldest");
+        }
 }
 
 INSTANTIATE_TEST_SUITE_P(Targets, AttentionInvarianceTest, ::testing::ValuesIn(all_targets()), target_name);

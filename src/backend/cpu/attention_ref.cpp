@@ -80,7 +80,7 @@ void attention(Context& context, const AttentionArgs& args) {
 }  // namespace
 
 void fill_attention_ref(Kernels& table) {
-  table.attention = &attention;
+  table.attention = table.attention_f32 = &attention;
   table.kv_write = &kv_write;
   table.merge_partials = &merge_partials;
 }

@@ -4,11 +4,15 @@
 #include <limits>
 
 #include "backend/cpu/attention_testing.h"
+#include "tensor/half.h"
 
 namespace godwit::testing {
 namespace {
 
 constexpr float kTolerance = 3e-6f;
+// Of bf16 arithmetic: weights are rounded to 8 bits, which costs 2^-8 of the values at worst and less in a sum of many;
+// rounding the operands, too, shifts scores by some hundredths.
+constexpr float kBf16Tolerance = 4e-3f, kBf16OperandTolerance = 0.04f;
 
 class AttentionTest : public ::testing::TestWithParam<std::string> {
  protected:
@@ -20,7 +24,22 @@ class AttentionTest : public ::testing::TestWithParam<std::string> {
     Queries queries(cache, rows, q_heads);
     queries.window = window;
     queries.softcap = softcap;
-    expect_near(attend(*backend_, cache, queries, cache.plan(rows)), attend_fp64(cache, queries), kTolerance);
+    const Answer got = attend(*backend_, cache, queries, cache.plan(rows));
+    if (multiplies_bf16(GetParam(), options.format.dtype)) {
+      expect_near(got, attend_fp64_of_bf16(cache, queries), kBf16Tolerance);
+      expect_near(got, attend_fp64(cache, queries), kBf16OperandTolerance);
+    } else {
+      expect_near(got, attend_fp64(cache, queries), kTolerance);
+    }
+  }
+
+  // Writes `k` and `v` to the first slots of a cache of one head.
+  void write(const TestCache& cache, std::vector<float> k, std::vector<float> v) {
+    const int64_t dim = cache.format().head_dim, count = static_cast<int64_t>(k.size()) / dim;
+    std::vector<KvSlot> slots;
+    for (uint32_t slot = 0; slot < static_cast<uint32_t>(count); ++slot) slots.push_back({cache.refs[0][0].page, slot});
+    backend_->kv_write({cache.format(), cache.slab.data(), slots, Tensor(k.data(), DType::kF32, {count, 1, dim}),
+                        Tensor(v.data(), DType::kF32, {count, 1, dim})});
   }
 
   std::unique_ptr<Backend> backend_ = cpu_backend(GetParam());
@@ -145,46 +164,50 @@ TEST_P(AttentionTest, StridedRows) {
 
 // Two slots with scores 0 and x: the second's weight is exp(x) / (1 + exp(x)), to a few units in the last place.
 TEST_P(AttentionTest, WeightsAreAccurateFarBelowTheMaximum) {
-  TestCache cache(*backend_, {{DType::kF32, 8, 16}, 1, 2, true});
-  auto* keys = reinterpret_cast<float*>(cache.slab.data());  // K[8, 16], then V[16, 8]
-  auto* positions = reinterpret_cast<int32_t*>(cache.aux.data());
-  auto* bias = reinterpret_cast<float*>(positions + 16);
-  for (size_t d = 0; d < 8; ++d) {
-    keys[d * 16] = keys[d * 16 + 1] = 0;
-    keys[128 + d] = 0;
-    keys[128 + 8 + d] = 1;
-  }
-  bias[0] = 0;
-  const Queries queries(cache, 1, 1);
-  for (int i = 0; i <= 4400; ++i) {
-    bias[1] = -static_cast<float>(i) * 0.0199f;
-    const Answer answer = attend(*backend_, cache, queries, cache.plan(1));
-    const double want = 1 / (1 + std::exp(-static_cast<double>(bias[1])));
-    if (bias[1] < -87.3f) {
-      ASSERT_LE(answer.out[0], 1.3e-38f);
-    } else {
-      ASSERT_NEAR(answer.out[0] / want, 1, 4e-7) << bias[1];
+  for (DType dtype : {DType::kF32, DType::kF16}) {
+    TestCache cache(*backend_, {{dtype, 8, 16}, 1, 2, true});
+    std::vector<float> values(16, 0.0f);
+    std::fill_n(values.begin() + 8, 8, 1.0f);
+    write(cache, std::vector<float>(16, 0.0f), values);
+    auto* bias = reinterpret_cast<float*>(cache.aux.data()) + 16;
+    bias[0] = 0;
+    const Queries queries(cache, 1, 1);
+    const double tolerance = multiplies_bf16(GetParam(), dtype) ? 0x1p-8 : 4e-7;
+    for (int i = 0; i <= 4400; ++i) {
+      bias[1] = -static_cast<float>(i) * 0.0199f;
+      const Answer answer = attend(*backend_, cache, queries, cache.plan(1));
+      const double want = 1 / (1 + std::exp(-static_cast<double>(bias[1])));
+      if (bias[1] < -87.3f) {
+        ASSERT_LE(answer.out[0], 1.3e-38f);
+      } else {
+        ASSERT_NEAR(answer.out[0] / want, 1, tolerance) << bias[1];
+      }
     }
+    bias[1] = -std::numeric_limits<float>::infinity();
+    EXPECT_EQ(attend(*backend_, cache, queries, cache.plan(1)).out[0], 0.0f);
   }
-  bias[1] = -std::numeric_limits<float>::infinity();
-  EXPECT_EQ(attend(*backend_, cache, queries, cache.plan(1)).out[0], 0.0f);
 }
 
-// With one slot the LSE is its score: cap * tanh(score / cap).
+// With one slot the LSE is its score: cap * tanh(score / cap). Scores are bf16 numbers, so that none is rounded.
 TEST_P(AttentionTest, SoftcapIsAccurate) {
-  TestCache cache(*backend_, {{DType::kF32, 8, 16}, 1, 1, false});
-  Queries queries(cache, 1, 1);
-  queries.scale = 1;
-  queries.softcap = 30;
-  auto* keys = reinterpret_cast<float*>(cache.slab.data());
-  for (size_t d = 0; d < 8; ++d) keys[d * 16] = queries.q[d] = 0;
-  queries.q[0] = 1;
-  for (double score = 1e-6; score < 1e5; score *= 1.07)
-    for (float sign : {1.0f, -1.0f}) {
-      keys[0] = sign * static_cast<float>(score);
-      const double want = 30 * std::tanh(static_cast<double>(keys[0]) / 30);
-      ASSERT_NEAR(attend(*backend_, cache, queries, cache.plan(1)).lse[0] / want, 1, 1e-6) << keys[0];
-    }
+  for (DType dtype : {DType::kF32, DType::kBF16}) {
+    TestCache cache(*backend_, {{dtype, 8, 16}, 1, 1, false});
+    Queries queries(cache, 1, 1);
+    queries.scale = 1;
+    queries.softcap = 30;
+    std::vector<float> key(8, 0.0f);
+    queries.q.assign(8, 0.0f);
+    queries.q[0] = 1;
+    for (double score = 1e-6; score < 1e5; score *= 1.07)
+      for (float sign : {1.0f, -1.0f}) {
+        key[0] = bf16_to_float(float_to_bf16(sign * static_cast<float>(score)));
+        write(cache, key, key);
+        const double want = 30 * std::tanh(static_cast<double>(key[0]) / 30);
+        ASSERT_NEAR(attend(*backend_, cache, queries, cache.plan(1)).lse[0] / want, 1,
+                    multiplies_bf16(GetParam(), dtype) ? 5e-5 : 1e-6)
+            << key[0];
+      }
+  }
 }
 
 TEST_P(AttentionTest, NanStaysVisible) {

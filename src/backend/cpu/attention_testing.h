@@ -14,7 +14,9 @@
 namespace godwit::testing {
 
 std::unique_ptr<Backend> cpu_backend(const std::string& simd, int threads = 1);
-std::vector<std::string> all_targets();  // SIMD targets of this machine, then "reference"
+std::vector<std::string> all_targets();  // SIMD targets of this machine, emulated ones, then "reference"
+// Whether a target multiplies bf16 numbers when K and V are stored in `kv`.
+bool multiplies_bf16(const std::string& target, DType kv);
 inline std::string target_name(const ::testing::TestParamInfo<std::string>& test) {
   return test.param;
 }
@@ -70,6 +72,8 @@ struct Answer {
 AttentionArgs attention_args(const TestCache& cache, Queries& queries, const AttentionPlan& plan, Answer& answer);
 Answer attend(Backend& backend, const TestCache& cache, const Queries& queries, const AttentionPlan& plan);
 Answer attend_fp64(const TestCache& cache, const Queries& queries);
+// The same problem as a target with bf16 operands sees it: scaled queries, K and V rounded to bf16.
+Answer attend_fp64_of_bf16(const TestCache& cache, const Queries& queries);
 AttnPartial partial_of(const Queries& queries, Answer& answer);
 
 // Outputs within `tolerance` of the largest value, LSE within `tolerance` relative to 1 + |lse|.

@@ -36,8 +36,13 @@ std::unique_ptr<Backend> cpu_backend(const std::string& simd, int threads) {
 std::vector<std::string> all_targets() {
   const auto simd = cpu_simd_targets();
   std::vector<std::string> names(simd.begin(), simd.end());
+  if (make_cpu_backend({1, "AMX_EMULATED"}).has_value()) names.emplace_back("AMX_EMULATED");
   names.emplace_back("reference");
   return names;
+}
+
+bool multiplies_bf16(const std::string& target, DType kv) {
+  return kv != DType::kF32 && (target == "AMX_BF16" || target == "AVX512_BF16" || target == "AMX_EMULATED");
 }
 
 TestCache::TestCache(Backend& backend, const CacheOptions& wanted) : options(wanted) {
@@ -175,6 +180,18 @@ Answer attend_fp64(const TestCache& cache, const Queries& queries) {
     }
   }
   return answer;
+}
+
+Answer attend_fp64_of_bf16(const TestCache& cache, const Queries& queries) {
+  TestCache rounded_cache = cache;
+  for (auto& head : rounded_cache.slots)
+    for (auto& slot : head)
+      for (std::vector<float>* values : {&slot.k, &slot.v})
+        for (float& value : *values) value = rounded(value, DType::kBF16);
+  Queries rounded_queries = queries;
+  for (float& value : rounded_queries.q) value = rounded(value * queries.scale, DType::kBF16);
+  rounded_queries.scale = 1;
+  return attend_fp64(rounded_cache, rounded_queries);
 }
 
 void expect_near(const Answer& got, const Answer& want, float tolerance) {

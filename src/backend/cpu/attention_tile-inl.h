@@ -24,7 +24,6 @@ inline constexpr size_t kLanes = HWY_LANES(float);
 // Fewer rows on old targets, since each number of rows costs a compilation.
 inline constexpr int kMaxRows = kLanes == 1 ? 2 : kLanes == 4 ? 4 : 6;
 inline constexpr int kMaxColumns = HWY_CAP_GE512 ? 4 : 2;
-static_assert(kBlockQueries % kMaxRows == 0);
 
 // Pages lie anywhere, so the processor cannot guess the next one. fp32 lines are not fetched ahead: they are mostly
 // widened pages, in cache, and read by many rows.

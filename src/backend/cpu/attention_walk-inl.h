@@ -17,6 +17,7 @@
 #include <limits>
 #include <type_traits>
 
+#include "backend/cpu/attention_drive.h"
 #include "backend/cpu/attention_tile-inl.h"
 #include "tensor/half.h"
 
@@ -24,33 +25,7 @@ HWY_BEFORE_NAMESPACE();
 namespace godwit::cpu {
 namespace HWY_NAMESPACE {
 
-inline constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
-
-inline size_t padded_width(const AttentionShape& shape) {
-  return (static_cast<size_t>(shape.head_dim) + kLanes - 1) / kLanes * kLanes;
-}
-
-// Unnormalised softmax of a set of slots for each query of a block. Empty: sum = 0, max = -inf, out = 0.
-struct State {
-  State(float* memory, size_t count, size_t row_width)
-      : out(memory), max(memory + count * row_width), sum(max + count), queries(count), width(row_width) {}
-  static size_t floats(size_t queries, size_t width) {  // whole vectors, so that states side by side stay aligned
-    return (queries * (width + 2) + kLanes - 1) / kLanes * kLanes;
-  }
-
-  void clear() {
-    std::fill_n(out, queries * width, 0.0f);
-    std::fill_n(max, queries, kMinusInfinity);
-    std::fill_n(sum, queries, 0.0f);
-  }
-
-  float* out;  // [queries, width]
-  float* max;  // [queries]
-  float* sum;  // [queries]
-  size_t queries, width;
-};
-
-// total := total and segment together. Called in the order of segments.
+// total := total and segment together.
 inline void fold(State& total, const State& segment) {
   const FloatTag d;
   for (size_t i = 0; i < total.queries; ++i) {
@@ -86,10 +61,18 @@ inline float to_float(BF16 value) {
 template <class T>
 class Walk {
  public:
+  // Divides evenly into the micro-kernels' rows, and large enough that converting a page to fp32 costs a few percent.
+  static constexpr int kBlockQueries = 96;
+  static_assert(kBlockQueries % kMaxRows == 0);
+
+  static size_t width(const AttentionShape& shape) {
+    return (static_cast<size_t>(shape.head_dim) + kLanes - 1) / kLanes * kLanes;
+  }
+  static void fold(State& total, const State& segment) { HWY_NAMESPACE::fold(total, segment); }
   static size_t scratch_floats(const AttentionShape& shape, size_t queries) {
     const auto head_dim = static_cast<size_t>(shape.head_dim), tokens = static_cast<size_t>(shape.page_tokens);
-    return queries * (head_dim + tokens + kLanes + 1) + tokens * (head_dim + padded_width(shape)) +
-           2 * State::floats(queries, padded_width(shape)) + 8 * kLanes;
+    return queries * (head_dim + tokens + kLanes + 1) + tokens * (head_dim + width(shape)) +
+           2 * State::floats(queries, width(shape)) + 8 * kLanes;
   }
 
   // `scratch` holds scratch_floats() and outlives the walk.
@@ -140,7 +123,7 @@ Walk<T>::Walk(const AttentionArgs& args, const AttentionShape& shape, const Quer
       queries_(static_cast<size_t>(rows_) * static_cast<size_t>(shape.group)),
       head_dim_(static_cast<size_t>(shape.head_dim)),
       page_tokens_(static_cast<size_t>(shape.page_tokens)),
-      width_(padded_width(shape)),
+      width_(width(shape)),
       positions_(reinterpret_cast<const int32_t*>(args.positions.data) + block.row_begin) {
   lowest_ = *std::min_element(positions_, positions_ + rows_);
   highest_ = *std::max_element(positions_, positions_ + rows_);

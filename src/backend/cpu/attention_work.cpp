@@ -29,8 +29,8 @@ AttentionShape::AttentionShape(const AttentionArgs& args)
   GODWIT_CHECK(args.plan != nullptr && (args.slab != nullptr || args.plan->pages.empty()));
 }
 
-std::vector<QueryBlock> query_blocks(const AttentionPlan& plan, const AttentionShape& shape) {
-  const int32_t step = std::max(1, kBlockQueries / shape.group);
+std::vector<QueryBlock> query_blocks(const AttentionPlan& plan, const AttentionShape& shape, int block_queries) {
+  const int32_t step = std::max(1, block_queries / shape.group);
   std::vector<QueryBlock> blocks;
   for (const AttentionTile& tile : plan.tiles) {
     GODWIT_CHECK(0 <= tile.row_begin && tile.row_begin <= tile.row_end && tile.row_end <= shape.rows);
@@ -39,6 +39,8 @@ std::vector<QueryBlock> query_blocks(const AttentionPlan& plan, const AttentionS
     for (int32_t row = tile.row_begin; row < tile.row_end; row += step)
       blocks.push_back({row, std::min(row + step, tile.row_end), tile.kv_head, tile.page_begin, tile.page_end});
   }
+  std::stable_sort(blocks.begin(), blocks.end(),
+                   [](const QueryBlock& a, const QueryBlock& b) { return a.row_begin > b.row_begin; });
   return blocks;
 }
 

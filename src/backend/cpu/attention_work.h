@@ -12,9 +12,6 @@
 
 namespace godwit::cpu {
 
-// A query is one (row, query head); a block holds at most this many, or one row's if a group is larger. Divides evenly
-// into the micro-kernels' rows, and large enough that converting a page to fp32 costs a few percent.
-inline constexpr int kBlockQueries = 96;
 inline constexpr int kMaxPageTokens = 256;
 
 struct QueryBlock {
@@ -39,7 +36,9 @@ struct AttentionShape {
   int head_dim, page_tokens;
 };
 
-std::vector<QueryBlock> query_blocks(const AttentionPlan& plan, const AttentionShape& shape);
+// A query is one (row, query head); a block holds at most `block_queries` of them, or one row's if a group is larger.
+// Later rows come first: they see more of a causal prompt, and what takes longest should not start last.
+std::vector<QueryBlock> query_blocks(const AttentionPlan& plan, const AttentionShape& shape, int block_queries);
 std::vector<SegmentUnit> segment_units(const AttentionPlan& plan, std::span<const QueryBlock> blocks);
 // End of the run of pages from `begin` that share a segment.
 uint32_t segment_end(const AttentionPlan& plan, uint32_t begin, uint32_t end);

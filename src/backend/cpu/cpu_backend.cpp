@@ -75,7 +75,9 @@ class CpuBackend final : public Backend {
   void kv_import(const KvFormat& format, std::byte* slab, PageId page, std::span<const std::byte> canonical) override {
     cpu::kv_import(format, slab, page, canonical);
   }
-  void attention(const AttentionArgs& args) override { kernels_.attention(context_, args); }
+  void attention(const AttentionArgs& args) override {
+    (args.format.dtype == DType::kF32 ? kernels_.attention_f32 : kernels_.attention)(context_, args);
+  }
   void merge_partials(const AttnPartial& into, const AttnPartial& from) override {
     kernels_.merge_partials(context_, into, from);
   }

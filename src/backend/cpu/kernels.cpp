@@ -29,9 +29,21 @@ struct Extension {
   void (*fill)(Kernels&);
 };
 constexpr Extension kExtensions[] = {
-    {"AMX_BF16", has_amx_bf16, true, [](Kernels& table) { fill_matmul_amx(table); }},
-    {"AVX512_BF16", has_avx512_bf16, true, [](Kernels& table) { fill_matmul_bf16(table); }},
-    {"AMX_EMULATED", has_avx512_bf16, false, [](Kernels& table) { fill_matmul_amx_emulated(table); }},
+    {"AMX_BF16", has_amx_bf16, true,
+     [](Kernels& table) {
+       fill_matmul_amx(table);
+       fill_attention_amx(table);
+     }},
+    {"AVX512_BF16", has_avx512_bf16, true,
+     [](Kernels& table) {
+       fill_matmul_bf16(table);
+       fill_attention_bf16(table);
+     }},
+    {"AMX_EMULATED", has_avx512_bf16, false,
+     [](Kernels& table) {
+       fill_matmul_amx_emulated(table);
+       fill_attention_amx_emulated(table);
+     }},
 };
 
 const Extension* extension(const std::string& name) {

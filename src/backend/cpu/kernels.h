@@ -44,7 +44,7 @@ struct Kernels {
   void (*gated)(Context&, Activation, Tensor gate, Tensor up, Tensor out) = nullptr;
   void (*add)(Context&, Tensor x, Tensor y) = nullptr;
   void (*softcap)(Context&, Tensor x, float cap) = nullptr;
-  // Products with fp32 weights stay in fp32 on every target; the others are the target's own.
+  // Work on fp32 weights, and on K and V in fp32, stays in fp32 on every target; the rest is the target's own.
   void (*matmul)(Context&, const MatmulArgs&) = nullptr;
   void (*matmul_f32)(Context&, const MatmulArgs&) = nullptr;
   void (*route)(Context&, const RouteArgs&) = nullptr;
@@ -53,17 +53,22 @@ struct Kernels {
   void (*combine_experts)(Context&, Tensor x, Tensor weights, Tensor out) = nullptr;
   void (*kv_write)(Context&, const KvWriteArgs&) = nullptr;
   void (*attention)(Context&, const AttentionArgs&) = nullptr;
+  void (*attention_f32)(Context&, const AttentionArgs&) = nullptr;
   void (*merge_partials)(Context&, const AttnPartial& into, const AttnPartial& from) = nullptr;
 };
 
 // Each fills its part of the table for the target that Highway dispatches to at the time of the call.
 void fill_elementwise(Kernels& table);  // embed, gather_rows, rms_norm, rope, gated, add, softcap, combine_experts
 void fill_matmul(Kernels& table);       // matmul, expert_matmul and their f32 twins
-void fill_attention(Kernels& table);    // kv_write, attention, merge_partials
-// These replace entries by kernels with bf16 operands and fp32 sums; the machine must have what features.h says.
-void fill_matmul_bf16(Kernels& table);          // matmul and expert_matmul in AVX-512
-void fill_matmul_amx(Kernels& table);           // likewise in tiles
-void fill_matmul_amx_emulated(Kernels& table);  // likewise in emulated tiles
+void fill_attention(Kernels& table);    // kv_write, attention and its f32 twin, merge_partials
+// These replace entries by kernels with bf16 operands and fp32 sums: in AVX-512, in tiles, in emulated tiles. The
+// machine must have what features.h says.
+void fill_matmul_bf16(Kernels& table);  // matmul, expert_matmul
+void fill_matmul_amx(Kernels& table);
+void fill_matmul_amx_emulated(Kernels& table);
+void fill_attention_bf16(Kernels& table);  // attention, kv_write
+void fill_attention_amx(Kernels& table);
+void fill_attention_amx_emulated(Kernels& table);
 // The scalar references; route has no SIMD version and is shared.
 void fill_elementwise_ref(Kernels& table);
 void fill_matmul_ref(Kernels& table);

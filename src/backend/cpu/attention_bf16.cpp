@@ -1,0 +1,79 @@
+// Attention with bf16 operands, by AVX-512 or by tiles, for K and V of 16 bits.
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "backend/cpu/attention_drive.h"
+#include "backend/cpu/kernels.h"
+#include "backend/cpu/tiles.h"
+
+#if defined(__x86_64__)
+#if !defined(__clang__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // GCC 12's own headers: the operand of a mask that is all ones
+#endif
+#include <immintrin.h>
+
+#define GODWIT_INLINE inline __attribute__((always_inline))
+
+#if defined(__clang__)
+#pragma clang attribute push(                                                                                   \
+    __attribute__((target("avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx512vbmi,avx512bf16,avx2,fma,f16c"))), \
+    apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx512vbmi,avx512bf16,avx2,fma,f16c")
+#endif
+
+namespace godwit::cpu {
+namespace {
+
+// Elements of stored pages.
+struct F16 {
+  uint16_t bits;
+};
+struct BF16 {
+  uint16_t bits;
+};
+
+#include "backend/cpu/attention_bf16_math-inl.h"
+#include "backend/cpu/attention_bf16_product-inl.h"
+#include "backend/cpu/attention_bf16_walk-inl.h"
+
+template <class Engine>
+void attention(Context& context, const AttentionArgs& args) {
+  GODWIT_CHECK(args.format.dtype == DType::kF16 || args.format.dtype == DType::kBF16);
+  if (args.format.dtype == DType::kF16) return AttentionDrive<Bf16Walk<F16, Engine>>(context, args).run();
+  AttentionDrive<Bf16Walk<BF16, Engine>>(context, args).run();
+}
+
+}  // namespace
+
+void fill_attention_bf16(Kernels& table) {
+  table.attention = &attention<VectorProduct>;
+}
+void fill_attention_amx(Kernels& table) {
+  table.attention = &attention<TileProduct<AmxTiles>>;
+}
+void fill_attention_amx_emulated(Kernels& table) {
+  table.attention = &attention<TileProduct<EmulatedTiles>>;
+}
+
+}  // namespace godwit::cpu
+
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#pragma GCC diagnostic pop
+#endif
+
+#else  // no other machine has these targets
+
+namespace godwit::cpu {
+void fill_attention_bf16(Kernels&) {}
+void fill_attention_amx(Kernels&) {}
+void fill_attention_amx_emulated(Kernels&) {}
+}  // namespace godwit::cpu
+
+#endif

@@ -1,0 +1,131 @@
+// C = A B for bf16 numbers and fp32 sums: the scores of a page (A: queries, B: keys) and its weighted values (A:
+// weights, B: values), by AVX-512 or by tiles. An element is summed in the order of the depth whatever the rows and
+// columns beside it, so results do not depend on how queries are grouped.
+// Included by attention_bf16.cpp alone, inside the region compiled for AVX-512 with BF16.
+#pragma once
+
+// Rows of A and C exist up to the next multiple of 16: what they hold does not matter, but it is read and written.
+struct Product {
+  const uint16_t* a;  // [rows, a_stride]
+  size_t a_stride;
+  const uint16_t* b;  // [columns / 16][b_depth / 2][16][2]
+  size_t b_depth;
+  size_t depth;    // a multiple of 32, at most b_depth and a_stride
+  size_t columns;  // a multiple of 16
+  float* c;        // [rows, c_stride]
+  size_t c_stride;
+};
+
+class VectorProduct {
+ public:
+  static constexpr size_t kStrip = 24;  // queries whose scores are in the first cache at a time
+
+  void multiply(Product product, size_t rows) const {
+    for (; rows > 0; rows -= std::min<size_t>(rows, kMaxRows)) {
+      up_to<kMaxRows>(product, rows);
+      product.a += kMaxRows * product.a_stride;
+      product.c += kMaxRows * product.c_stride;
+    }
+  }
+
+ private:
+  static constexpr size_t kMaxRows = 6;
+
+  template <size_t kRows>
+  static void up_to(const Product& product, size_t rows) {
+    if constexpr (kRows > 1) {
+      if (rows < kRows) return up_to<kRows - 1>(product, rows);
+    }
+    size_t column = 0;
+    for (; column + 64 <= product.columns; column += 64) block<kRows, 4>(product, column);
+    for (; column + 32 <= product.columns; column += 32) block<kRows, 2>(product, column);
+    for (; column < product.columns; column += 16) block<kRows, 1>(product, column);
+  }
+
+  template <size_t kRows, size_t kBlocks>
+  GODWIT_INLINE static void block(const Product& product, size_t column) {
+    __m512 sum[kRows][kBlocks];
+    for (size_t i = 0; i < kRows; ++i)
+      for (size_t j = 0; j < kBlocks; ++j) sum[i][j] = _mm512_setzero_ps();
+    const uint16_t* a = product.a;
+    const uint16_t* b = product.b + column * product.b_depth;
+    for (size_t k = 0; k < product.depth; k += 2, a += 2, b += 32) {
+      __m512bh right[kBlocks];
+      for (size_t j = 0; j < kBlocks; ++j) right[j] = (__m512bh)_mm512_load_si512(b + j * 16 * product.b_depth);
+      for (size_t i = 0; i < kRows; ++i) {
+        int pair;
+        std::memcpy(&pair, a + i * product.a_stride, sizeof pair);
+        const auto left = (__m512bh)_mm512_set1_epi32(pair);
+        for (size_t j = 0; j < kBlocks; ++j) sum[i][j] = _mm512_dpbf16_ps(sum[i][j], right[j], left);
+      }
+    }
+    for (size_t i = 0; i < kRows; ++i)
+      for (size_t j = 0; j < kBlocks; ++j)
+        _mm512_storeu_ps(product.c + i * product.c_stride + column + 16 * j, sum[i][j]);
+  }
+};
+
+// Tiles 0 to 3 hold C, 4 and 5 A, 6 and 7 B.
+template <class Tiles>
+class TileProduct {
+ public:
+  static constexpr size_t kStrip = 32;
+
+  TileProduct() : tiles_(shapes()) {}
+
+  void multiply(Product product, size_t rows) {
+    for (; rows > 16; rows -= std::min<size_t>(rows, 32)) {
+      strip<2>(product);
+      product.a += 32 * product.a_stride;
+      product.c += 32 * product.c_stride;
+    }
+    if (rows > 0) strip<1>(product);
+  }
+
+ private:
+  static TileShapes shapes() {
+    TileShapes all;
+    all.fill({16, 64});
+    return all;
+  }
+
+  template <int kRowTiles>
+  void strip(const Product& product) {
+    size_t column = 0;
+    for (; column + 32 <= product.columns; column += 32) block<kRowTiles, 2>(product, column);
+    if (column < product.columns) block<kRowTiles, 1>(product, column);
+  }
+
+  template <int kRowTiles, int kColumnTiles>
+  void block(const Product& product, size_t column) {
+    const uint16_t* a = product.a;
+    const uint16_t* b = product.b + column * product.b_depth;
+    const size_t a_bytes = product.a_stride * sizeof(uint16_t), c_bytes = product.c_stride * sizeof(float);
+    tiles_.template zero<0>();
+    if constexpr (kColumnTiles == 2) tiles_.template zero<1>();
+    if constexpr (kRowTiles == 2) tiles_.template zero<2>();
+    if constexpr (kRowTiles == 2 && kColumnTiles == 2) tiles_.template zero<3>();
+    for (size_t k = 0; k < product.depth; k += 32, a += 32, b += 32 * 16) {
+      tiles_.template load<4>(a, a_bytes);
+      tiles_.template load<6>(b, 64);
+      tiles_.template dot_bf16<0, 4, 6>();
+      if constexpr (kColumnTiles == 2) {
+        tiles_.template load<7>(b + 16 * product.b_depth, 64);
+        tiles_.template dot_bf16<1, 4, 7>();
+      }
+      if constexpr (kRowTiles == 2) {
+        tiles_.template load<5>(a + 16 * product.a_stride, a_bytes);
+        tiles_.template dot_bf16<2, 5, 6>();
+        if constexpr (kColumnTiles == 2) tiles_.template dot_bf16<3, 5, 7>();
+      }
+    }
+    float* c = product.c + column;
+    tiles_.template store<0>(c, c_bytes);
+    if constexpr (kColumnTiles == 2) tiles_.template store<1>(c + 16, c_bytes);
+    if constexpr (kRowTiles == 2) tiles_.template store<2>(c + 16 * product.c_stride, c_bytes);
+    if constexpr (kRowTiles == 2 && kColumnTiles == 2)
+      tiles_.template store<3>(c + 16 * product.c_stride + 16, c_bytes);
+  }
+
+  Tiles tiles_;
+};

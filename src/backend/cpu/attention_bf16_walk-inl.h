@@ -1,0 +1,346 @@
+// The walk of attention_walk-inl.h with bf16 operands: an online softmax over the pages of a segment, in strips of
+// queries that stay in the first cache.
+//
+// Rounded to bf16: queries (after scaling), keys and values (unless stored so), weights. Scores, maxima, sums and
+// outputs are fp32; sums are of the rounded weights, so that the weights in use add up to one.
+//
+// A product cannot leave out the slots that a query does not see; it multiplies them by zero. So that nothing comes of
+// what they hold, slots past a page's count are blanked, and where a page that some query sees in part holds an
+// infinity or NaN, every row gets values of its own with the unseen ones blanked. Zeros then add nothing, except that
+// they may turn -0 into +0, which AttentionDrive therefore does to every result.
+// Included by attention_bf16.cpp alone, inside the region compiled for AVX-512 with BF16.
+#pragma once
+
+template <class T, class Engine>
+class Bf16Walk {
+ public:
+  static constexpr int kBlockQueries = 192;  // converting a page then costs about as much as a tenth of its use
+
+  static size_t width(const AttentionShape& shape) { return round_up(static_cast<size_t>(shape.head_dim), 16); }
+  static size_t scratch_floats(const AttentionShape& shape, size_t queries) { return Layout(shape, queries).floats; }
+  static void fold(State& total, const State& segment);
+
+  // `scratch` holds scratch_floats() and outlives the walk.
+  Bf16Walk(const AttentionArgs& args, const AttentionShape& shape, const QueryBlock& block, float* scratch);
+
+  float* spare() const { return spare_; }  // room for two states
+  // The state over pages [begin, end) of the plan, which belong to one segment.
+  void segment(uint32_t begin, uint32_t end, State& state);
+
+ private:
+  static constexpr size_t kStrip = Engine::kStrip;
+
+  static size_t round_up(size_t n, size_t multiple) { return (n + multiple - 1) / multiple * multiple; }
+
+  // Sizes in elements; all buffers are whole cache lines.
+  struct Layout {
+    Layout(const AttentionShape& shape, size_t queries)
+        : depth(round_up(static_cast<size_t>(shape.head_dim), 32)),
+          columns(static_cast<size_t>(shape.page_tokens)),
+          slots(round_up(columns, 32)),
+          width(Bf16Walk::width(shape)),
+          strip(round_up(kStrip, 16)),
+          keys(depth * columns / 2),
+          values(slots * width / 2),
+          q(round_up(queries, kStrip) * depth / 2 + 16 * depth / 2),
+          scores(strip * std::max(slots, width)),
+          weights((strip + 16) * slots / 2),
+          bits(round_up(queries * columns / 16, 32) / 2),
+          floats(keys + 2 * values + q + scores + weights + 2 * 64 + round_up(queries, 16) * 17 + bits +
+                 2 * State::floats(queries, width)) {}
+
+    size_t depth, columns, slots, width, strip;
+    size_t keys, values, q, scores, weights, bits, floats;  // floats' worth
+  };
+
+  struct Rows {  // of the block, that see something of a page
+    int begin = 0, end = 0;
+  };
+
+  PositionSpan span(int row) const { return {positions_[row], args_.window}; }
+  void visit(const PageRef& ref, State& state);
+  Rows mark_visible(const PageView& page, size_t& tokens);
+  void mark(uint16_t* bits, SlotRange range) const;
+  void strip(const PageView& page, size_t begin, size_t end, size_t tokens, const uint16_t* row_bits, State& state);
+  void bias_and_cap(size_t count, size_t tokens, const float* bias);
+  void find_maxima(size_t begin, size_t count, size_t tokens, const uint16_t* row_bits, State& state);
+  void weigh(size_t begin, size_t count, size_t tokens);
+  void add_values(const uint16_t* values, size_t from, size_t begin, size_t count, size_t tokens, State& state);
+  const uint16_t* blanked_for(const uint16_t* bits, size_t tokens);
+
+  const AttentionArgs& args_;
+  const AttentionShape& shape_;
+  const int rows_;
+  const size_t group_, queries_;
+  const Layout at_;
+  const int32_t* positions_;  // [rows]
+  int32_t lowest_, highest_;
+  ptrdiff_t ahead_ = 0;  // bytes from the page at hand to the next
+
+  uint16_t* keys_;      // operand [depth, columns]
+  uint16_t* values_;    // operand [slots, width]
+  uint16_t* blanked_;   // likewise
+  uint16_t* q_;         // [queries, depth], scaled
+  float* scores_;       // [strip, slots], then what they weigh: [strip, width]
+  uint16_t* weights_;   // [strip, slots]
+  float* reference_;    // [strip], what is subtracted from scores
+  float* correction_;   // [strip], for what was summed before
+  float* lane_sums_;    // [queries, 16]
+  uint16_t* row_bits_;  // [rows, columns / 16], which slots a row sees
+  float* spare_;
+  bool finite_ = true;  // the values of the page at hand, as far as that matters
+  Engine engine_;
+};
+
+template <class T, class Engine>
+Bf16Walk<T, Engine>::Bf16Walk(const AttentionArgs& args, const AttentionShape& shape, const QueryBlock& block,
+                              float* scratch)
+    : args_(args),
+      shape_(shape),
+      rows_(block.row_end - block.row_begin),
+      group_(static_cast<size_t>(shape.group)),
+      queries_(static_cast<size_t>(rows_) * group_),
+      at_(shape, queries_),
+      positions_(reinterpret_cast<const int32_t*>(args.positions.data) + block.row_begin) {
+  lowest_ = *std::min_element(positions_, positions_ + rows_);
+  highest_ = *std::max_element(positions_, positions_ + rows_);
+  float* next = scratch;
+  auto take = [&next](size_t floats) { return std::exchange(next, next + floats); };
+  keys_ = reinterpret_cast<uint16_t*>(take(at_.keys));
+  values_ = reinterpret_cast<uint16_t*>(take(at_.values));
+  blanked_ = reinterpret_cast<uint16_t*>(take(at_.values));
+  q_ = reinterpret_cast<uint16_t*>(take(at_.q));
+  scores_ = take(at_.scores);
+  weights_ = reinterpret_cast<uint16_t*>(take(at_.weights));
+  reference_ = take(64);
+  correction_ = take(64);
+  lane_sums_ = take(round_up(queries_, 16) * 16);
+  row_bits_ = reinterpret_cast<uint16_t*>(take(at_.bits));
+  spare_ = next;
+
+  const auto head_dim = static_cast<size_t>(shape.head_dim), depth = at_.depth;
+  std::fill_n(keys_, 2 * at_.keys, uint16_t{0});  // rows past head_dim stay so
+  std::fill_n(q_, 2 * at_.q, uint16_t{0});
+  std::fill_n(weights_, 2 * at_.weights, uint16_t{0});
+  const __m512 scale = _mm512_set1_ps(args.scale);
+  for (size_t query = 0; query < queries_; ++query) {
+    const size_t row = static_cast<size_t>(block.row_begin) + query / group_;
+    const size_t head = static_cast<size_t>(block.kv_head) * group_ + query % group_;
+    const auto* from = reinterpret_cast<const float*>(args.q.data + row * args.q.row_stride_bytes) + head * head_dim;
+    for (size_t i = 0; i < head_dim; i += 16) {
+      const auto mask = static_cast<__mmask16>(head_dim - i < 16 ? 0xff : 0xffff);
+      const __m512 scaled = _mm512_mul_ps(_mm512_maskz_loadu_ps(mask, from + i), scale);
+      _mm256_store_si256(reinterpret_cast<__m256i*>(q_ + query * depth + i), (__m256i)_mm512_cvtneps_pbh(scaled));
+    }
+  }
+}
+
+template <class T, class Engine>
+void Bf16Walk<T, Engine>::segment(uint32_t begin, uint32_t end, State& state) {
+  state.clear();
+  std::fill_n(lane_sums_, queries_ * 16, 0.0f);
+  const auto& pages = args_.plan->pages;
+  for (uint32_t page = begin; page < end; ++page) {
+    const PageId next = pages[std::min<size_t>(page + 1, pages.size() - 1)].page;
+    ahead_ = (static_cast<ptrdiff_t>(next) - static_cast<ptrdiff_t>(pages[page].page)) *
+             static_cast<ptrdiff_t>(args_.format.page_bytes());
+    visit(pages[page], state);
+  }
+  for (size_t i = 0; i < queries_; ++i) state.sum[i] = _mm512_reduce_add_ps(_mm512_load_ps(lane_sums_ + i * 16));
+}
+
+template <class T, class Engine>
+void Bf16Walk<T, Engine>::mark(uint16_t* bits, SlotRange range) const {
+  for (int i = 0; i < static_cast<int>(at_.columns / 16); ++i) {
+    const int begin = std::clamp(range.begin - 16 * i, 0, 16), end = std::clamp(range.end - 16 * i, 0, 16);
+    bits[i] = static_cast<uint16_t>(bits[i] | ((1u << end) - (1u << begin)));
+  }
+}
+
+// Fills row_bits_; `tokens` becomes the end of the last slot that a row sees.
+template <class T, class Engine>
+typename Bf16Walk<T, Engine>::Rows Bf16Walk<T, Engine>::mark_visible(const PageView& page, size_t& tokens) {
+  Rows rows{rows_, 0};
+  int last_end = 0;
+  const size_t words = at_.columns / 16;
+  std::fill_n(row_bits_, static_cast<size_t>(rows_) * words, uint16_t{0});
+  for (int row = 0; row < rows_; ++row) {
+    uint16_t* bits = row_bits_ + static_cast<size_t>(row) * words;
+    for (SlotRange run = visible_run(page, 0, span(row)); !run.empty(); run = visible_run(page, run.end, span(row))) {
+      mark(bits, run);
+      rows.begin = std::min(rows.begin, row);
+      rows.end = row + 1;
+      last_end = std::max(last_end, run.end);
+    }
+  }
+  tokens = static_cast<size_t>(last_end);
+  return rows;
+}
+
+template <class T, class Engine>
+void Bf16Walk<T, Engine>::visit(const PageRef& ref, State& state) {
+  const PageView page(args_, ref);
+  const Visibility seen = visibility(page, lowest_, highest_, args_.window);
+  if (seen == Visibility::kNone) return;
+  auto tokens = static_cast<size_t>(page.count);
+  Rows rows{0, rows_};
+  const bool partly = seen == Visibility::kSome || tokens % 16 != 0;  // masks are needed
+  if (partly) {
+    rows = mark_visible(page, tokens);
+    if (rows.begin >= rows.end) return;
+  }
+  const auto head_dim = static_cast<size_t>(shape_.head_dim);
+  pack_operand(reinterpret_cast<const T*>(page.k), head_dim, at_.columns, round_up(tokens, 16), at_.depth, keys_,
+               ahead_);
+  pack_operand(reinterpret_cast<const T*>(page.v), tokens, head_dim, at_.width, at_.slots, values_, ahead_);
+  finite_ = seen == Visibility::kAll || all_finite(values_, 2 * at_.values);
+  const size_t end = static_cast<size_t>(rows.end) * group_;
+  for (size_t query = static_cast<size_t>(rows.begin) * group_; query < end; query += kStrip)
+    strip(page, query, std::min(query + kStrip, end), tokens, partly ? row_bits_ : nullptr, state);
+}
+
+// Queries [begin, end) over a page. Without row_bits every slot of the first `tokens` is seen by all.
+template <class T, class Engine>
+void Bf16Walk<T, Engine>::strip(const PageView& page, size_t begin, size_t end, size_t tokens, const uint16_t* row_bits,
+                                State& state) {
+  const size_t count = end - begin;
+  engine_.multiply(
+      {q_ + begin * at_.depth, at_.depth, keys_, at_.depth, at_.depth, round_up(tokens, 16), scores_, at_.slots},
+      count);
+  if (args_.softcap > 0 || page.bias != nullptr) bias_and_cap(count, tokens, page.bias);
+  find_maxima(begin, count, tokens, row_bits, state);
+  weigh(begin, count, tokens);
+  if (finite_) {
+    add_values(values_, 0, begin, count, tokens, state);
+    return;
+  }
+  for (size_t query = begin; query < end;) {
+    const size_t row = query / group_, next = std::min(end, (row + 1) * group_);
+    add_values(blanked_for(row_bits_ + row * (at_.columns / 16), tokens), query - begin, query, next - query, tokens,
+               state);
+    query = next;
+  }
+}
+
+template <class T, class Engine>
+void Bf16Walk<T, Engine>::bias_and_cap(size_t count, size_t tokens, const float* bias) {
+  const __m512 cap = _mm512_set1_ps(args_.softcap);
+  const __m512 inverse = _mm512_set1_ps(args_.softcap > 0 ? 1.0f / args_.softcap : 0.0f);
+  for (size_t i = 0; i < count; ++i) {
+    float* scores = scores_ + i * at_.slots;
+    for (size_t t = 0; t < tokens; t += 16) {
+      __m512 s = _mm512_load_ps(scores + t);
+      if (args_.softcap > 0) s = _mm512_mul_ps(cap, tanh_full(_mm512_mul_ps(s, inverse)));
+      if (bias != nullptr) s = _mm512_add_ps(s, _mm512_loadu_ps(bias + t));
+      _mm512_store_ps(scores + t, s);
+    }
+  }
+}
+
+// Unseen slots get the score -inf; then new maxima, and the correction of what was summed before.
+template <class T, class Engine>
+void Bf16Walk<T, Engine>::find_maxima(size_t begin, size_t count, size_t tokens, const uint16_t* row_bits,
+                                      State& state) {
+  const __m512 never = _mm512_set1_ps(kMinusInfinity);
+  for (size_t i = 0; i < count; ++i) {
+    float* scores = scores_ + i * at_.slots;
+    __m512 top = never;
+    if (row_bits == nullptr) {
+      for (size_t t = 0; t < tokens; t += 16) top = _mm512_max_ps(top, _mm512_load_ps(scores + t));
+    } else {
+      const uint16_t* bits = row_bits + (begin + i) / group_ * (at_.columns / 16);
+      for (size_t t = 0; t < tokens; t += 16) {
+        const __m512 s = _mm512_mask_blend_ps(bits[t / 16], never, _mm512_load_ps(scores + t));
+        _mm512_store_ps(scores + t, s);
+        top = _mm512_max_ps(top, s);
+      }
+    }
+    reference_[i] = _mm512_reduce_max_ps(top);
+  }
+  for (size_t i = 0; i < count; i += 16) {
+    const auto mask = static_cast<__mmask16>(count - i < 16 ? (1u << (count - i)) - 1 : 0xffff);
+    const __m512 page = _mm512_load_ps(reference_ + i);
+    const __m512 old = _mm512_mask_loadu_ps(never, mask, state.max + begin + i);
+    const __mmask16 rises = _mm512_cmp_ps_mask(page, old, _CMP_GT_OQ);
+    const __m512 max = _mm512_mask_blend_ps(rises, old, page);
+    const __m512 one = _mm512_set1_ps(1.0f);
+    _mm512_mask_storeu_ps(state.max + begin + i, mask, max);
+    _mm512_store_ps(correction_ + i, _mm512_mask_blend_ps(rises, one, exp_nonpositive(_mm512_sub_ps(old, max))));
+    // Without any finite score the reference is 0: weights are then 0, or NaN where a score is NaN.
+    const __mmask16 none = _mm512_cmp_ps_mask(max, never, _CMP_EQ_OQ);
+    _mm512_store_ps(reference_ + i, _mm512_mask_blend_ps(none, max, _mm512_setzero_ps()));
+  }
+}
+
+// Scores become weights, and zeros up to a whole number of pairs of vectors.
+template <class T, class Engine>
+void Bf16Walk<T, Engine>::weigh(size_t begin, size_t count, size_t tokens) {
+  const auto ones = (__m512bh)_mm512_set1_epi16(0x3f80);
+  for (size_t i = 0; i < count; ++i) {
+    const float* scores = scores_ + i * at_.slots;
+    uint16_t* weights = weights_ + i * at_.slots;
+    const __m512 reference = _mm512_set1_ps(reference_[i]);
+    __m512 sum = _mm512_setzero_ps();
+    for (size_t t = 0; t < tokens; t += 32) {
+      const __m512 low = exp_nonpositive(_mm512_sub_ps(_mm512_load_ps(scores + t), reference));
+      __m512 high = _mm512_setzero_ps();
+      if (t + 16 < tokens) high = exp_nonpositive(_mm512_sub_ps(_mm512_load_ps(scores + t + 16), reference));
+      const __m512i both = to_bf16(low, high);
+      _mm512_store_si512(weights + t, both);
+      sum = _mm512_dpbf16_ps(sum, (__m512bh)both, ones);
+    }
+    float* lane_sums = lane_sums_ + (begin + i) * 16;
+    _mm512_store_ps(lane_sums, _mm512_fmadd_ps(_mm512_load_ps(lane_sums), _mm512_set1_ps(correction_[i]), sum));
+  }
+}
+
+// Adds what `values` weigh to queries [begin, begin + count), whose weights start at `from` of the strip.
+template <class T, class Engine>
+void Bf16Walk<T, Engine>::add_values(const uint16_t* values, size_t from, size_t begin, size_t count, size_t tokens,
+                                     State& state) {
+  engine_.multiply(
+      {weights_ + from * at_.slots, at_.slots, values, at_.slots, round_up(tokens, 32), at_.width, scores_, at_.width},
+      count);
+  for (size_t i = 0; i < count; ++i) {
+    const __m512 correction = _mm512_set1_ps(correction_[from + i]);
+    float* out = state.out + (begin + i) * at_.width;
+    const float* added = scores_ + i * at_.width;
+    for (size_t j = 0; j < at_.width; j += 16)
+      _mm512_storeu_ps(out + j, _mm512_fmadd_ps(_mm512_loadu_ps(out + j), correction, _mm512_load_ps(added + j)));
+  }
+}
+
+// The page's values with zeros in the slots outside `bits`.
+template <class T, class Engine>
+const uint16_t* Bf16Walk<T, Engine>::blanked_for(const uint16_t* bits, size_t tokens) {
+  std::copy_n(values_, 2 * at_.values, blanked_);
+  for (size_t slot = 0; slot < tokens; ++slot) {
+    if ((bits[slot / 16] >> slot % 16 & 1) != 0) continue;
+    for (size_t column = 0; column < at_.width; ++column)
+      blanked_[column / 16 * at_.slots * 16 + slot / 2 * 32 + column % 16 * 2 + slot % 2] = 0;
+  }
+  return blanked_;
+}
+
+template <class T, class Engine>
+void Bf16Walk<T, Engine>::fold(State& total, const State& segment) {
+  for (size_t i = 0; i < total.queries; ++i) {
+    if (segment.sum[i] == 0) continue;
+    float* into = total.out + i * total.width;
+    const float* from = segment.out + i * total.width;
+    if (total.sum[i] == 0) {
+      std::copy_n(from, total.width, into);
+      total.max[i] = segment.max[i];
+      total.sum[i] = segment.sum[i];
+      continue;
+    }
+    const float top = std::max(total.max[i], segment.max[i]);
+    const __m512 a = exp_nonpositive(_mm512_set1_ps(total.max[i] - top));
+    const __m512 b = exp_nonpositive(_mm512_set1_ps(segment.max[i] - top));
+    for (size_t j = 0; j < total.width; j += 16)
+      _mm512_storeu_ps(into + j,
+                       _mm512_fmadd_ps(_mm512_loadu_ps(from + j), b, _mm512_mul_ps(_mm512_loadu_ps(into + j), a)));
+    total.max[i] = top;
+    total.sum[i] = total.sum[i] * _mm512_cvtss_f32(a) + segment.sum[i] * _mm512_cvtss_f32(b);
+  }
+}

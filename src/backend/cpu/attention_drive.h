@@ -1,0 +1,162 @@
+// Gives the blocks and segments of an attention call to threads, for any walk.
+//
+// A Walk is the arithmetic of one target: it takes a block of queries over the pages of one segment at a time and
+// leaves a State; see attention_walk-inl.h. It has a static kBlockQueries, scratch_floats(shape, queries),
+// width(shape) and fold(total, segment), which adds a segment's state to that of the segments before it.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "backend/cpu/attention_work.h"
+
+namespace godwit::cpu {
+
+inline constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
+
+// Unnormalised softmax of a set of slots for each query of a block. Empty: sum = 0, max = -inf, out = 0.
+struct State {
+  State(float* memory, size_t count, size_t row_width)
+      : out(memory), max(memory + count * row_width), sum(max + count), queries(count), width(row_width) {}
+  static size_t floats(size_t queries, size_t width) {  // whole lines, so that states side by side stay aligned
+    return (queries * (width + 2) + 15) / 16 * 16;
+  }
+
+  void clear() {
+    std::fill_n(out, queries * width, 0.0f);
+    std::fill_n(max, queries, kMinusInfinity);
+    std::fill_n(sum, queries, 0.0f);
+  }
+
+  float* out;  // [queries, width]
+  float* max;  // [queries]
+  float* sum;  // [queries]
+  size_t queries, width;
+};
+
+template <class Walk>
+class AttentionDrive {
+ public:
+  AttentionDrive(Context& context, const AttentionArgs& args) : context_(context), args_(args), shape_(args) {}
+
+  void run() {
+    clear_uncovered(context_, args_, shape_);
+    blocks_ = query_blocks(*args_.plan, shape_, Walk::kBlockQueries);
+    const auto threads = static_cast<size_t>(context_.pool.threads());
+    if (threads > 1 && blocks_.size() < 4 * threads) {
+      const std::vector<SegmentUnit> units = segment_units(*args_.plan, blocks_);
+      if (units.size() > blocks_.size()) return split_blocks(units);
+    }
+    context_.pool.parallel_for(static_cast<int64_t>(blocks_.size()), [&](int64_t index, int thread) {
+      whole_block(thread, blocks_[static_cast<size_t>(index)]);
+    });
+  }
+
+ private:
+  // Segment states in flight are held to this: a prefill of a very long cache folds them batch by batch.
+  static constexpr size_t kStateBudgetBytes = size_t{64} << 20;
+
+  size_t width() const { return Walk::width(shape_); }
+  size_t queries(const QueryBlock& block) const {
+    return static_cast<size_t>(block.row_end - block.row_begin) * static_cast<size_t>(shape_.group);
+  }
+  float* scratch(int thread, const QueryBlock& block) {
+    return reinterpret_cast<float*>(
+        context_.scratch(thread, Walk::scratch_floats(shape_, queries(block)) * sizeof(float)));
+  }
+
+  void whole_block(int thread, const QueryBlock& block) {
+    const size_t count = queries(block);
+    Walk walk(args_, shape_, block, scratch(thread, block));
+    State total(walk.spare(), count, width()), segment(walk.spare() + State::floats(count, width()), count, width());
+    total.clear();
+    for (uint32_t page = block.page_begin; page < block.page_end;) {
+      const uint32_t end = segment_end(*args_.plan, page, block.page_end);
+      walk.segment(page, end, segment);
+      Walk::fold(total, segment);
+      page = end;
+    }
+    write_partial(block, total);
+  }
+
+  // One state per unit, side by side from `memory`; `offsets` are theirs.
+  void walk_units(std::span<const SegmentUnit> units, float* memory, std::span<const size_t> offsets) {
+    context_.pool.parallel_for(static_cast<int64_t>(units.size()), [&](int64_t index, int thread) {
+      const SegmentUnit& unit = units[static_cast<size_t>(index)];
+      const QueryBlock& block = blocks_[unit.block];
+      Walk walk(args_, shape_, block, scratch(thread, block));
+      State state(memory + offsets[static_cast<size_t>(index)], queries(block), width());
+      walk.segment(unit.page_begin, unit.page_end, state);
+    });
+  }
+
+  void split_blocks(std::span<const SegmentUnit> units) {
+    std::vector<size_t> totals;  // offset of each block's running state
+    size_t total_floats = 0, largest = 0;
+    for (const QueryBlock& block : blocks_) {
+      totals.push_back(total_floats);
+      const size_t floats = State::floats(queries(block), width());
+      total_floats += floats;
+      largest = std::max(largest, floats);
+    }
+    const size_t unit_floats = std::min(units.size() * largest, std::max(largest, kStateBudgetBytes / sizeof(float)));
+    auto* memory = reinterpret_cast<float*>(context_.shared_scratch((total_floats + unit_floats) * sizeof(float)));
+    float* states = memory + total_floats;
+
+    std::vector<size_t> offsets, firsts;  // of the batch: each unit's state; each block's first unit
+    for (size_t begin = 0; begin < units.size();) {
+      offsets.clear();
+      firsts.clear();
+      size_t used = 0, end = begin;
+      for (; end < units.size(); ++end) {
+        const size_t floats = State::floats(queries(blocks_[units[end].block]), width());
+        if (used + floats > unit_floats) break;
+        if (end == begin || units[end].block != units[end - 1].block) firsts.push_back(end - begin);
+        offsets.push_back(used);
+        used += floats;
+      }
+      const auto batch = units.subspan(begin, end - begin);
+      walk_units(batch, states, offsets);
+      context_.pool.parallel_for(static_cast<int64_t>(firsts.size()), [&](int64_t index) {
+        size_t at = firsts[static_cast<size_t>(index)];
+        const uint32_t id = batch[at].block;
+        const QueryBlock& block = blocks_[id];
+        State total(memory + totals[id], queries(block), width());
+        if (batch[at].page_begin == block.page_begin) total.clear();
+        for (; at < batch.size() && batch[at].block == id; ++at) {
+          Walk::fold(total, State(states + offsets[at], total.queries, width()));
+          if (batch[at].last) write_partial(block, total);
+        }
+      });
+      begin = end;
+    }
+  }
+
+  void write_partial(const QueryBlock& block, const State& state) const {
+    const auto group = static_cast<size_t>(shape_.group), head_dim = static_cast<size_t>(shape_.head_dim);
+    const AttnPartial& partial = args_.partial;
+    for (size_t i = 0; i < state.queries; ++i) {
+      const size_t row = static_cast<size_t>(block.row_begin) + i / group;
+      const size_t head = static_cast<size_t>(block.kv_head) * group + i % group;
+      auto* out = reinterpret_cast<float*>(partial.out.data + row * partial.out.row_stride_bytes) + head * head_dim;
+      auto* lse = reinterpret_cast<float*>(partial.lse.data + row * partial.lse.row_stride_bytes) + head;
+      const float sum = state.sum[i];
+      *lse = sum == 0 ? kMinusInfinity : state.max[i] + std::log(sum);
+      const float* from = state.out + i * state.width;
+      if (sum == 0) {
+        std::fill_n(out, head_dim, 0.0f);
+      } else {
+        for (size_t j = 0; j < head_dim; ++j) out[j] = from[j] / sum + 0.0f;  // no -0
+      }
+    }
+  }
+
+  Context& context_;
+  const AttentionArgs& args_;
+  const AttentionShape shape_;
+  std::vector<QueryBlock> blocks_;
+};
+
+}  // namespace godwit::cpu
