@@ -19,12 +19,12 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 import measure
 from corpus import Library, encode_books, read_books
 from evaluate import acceptance
-from net import Net, Shape, load, save
+from net import Net, Shape, divergence, load, save
 from optim import Optimizer
 from samples import SampleMaker
 from train import row_loader
 
-DRAFT = Shape(layers=4, dim=192, heads=3, kv_heads=1, ffn=512)
+DRAFT = Shape(layers=4, dim=224, heads=3, kv_heads=1, ffn=608)  # 3.9 M parameters
 MEDUSA_HEADS = 4
 SINKS, RECENT = 64, 256  # what a streaming head keeps
 GATE_COST = 0.05
@@ -47,23 +47,21 @@ def fit_draft(net, tokenizer, books, held, a, device):
     log("parameters of the draft", sum(p.numel() for p in draft.parameters()))
     optimizer = Optimizer(draft, 5e-3)
 
-    def distance(student, embedding, teacher_logits):
-        return F.kl_div(F.log_softmax(F.linear(student, embedding.to(student.dtype)).float(), -1),
-                        F.log_softmax(teacher_logits.float(), -1), reduction="sum", log_target=True)
+    distance = divergence
     if device.type == "cuda":
         torch._dynamo.config.recompile_limit = 64
-        distance = torch.compile(distance, dynamic=False)
+        distance = torch.compile(divergence, dynamic=False)
         for m in (net, draft):
             for layer in m.layers: layer.compile(dynamic=False)
-    loaders = [row_loader(tokenizer, books, n, net.shape.context, a.workers, a.seed) for n in (2048, 512, 2048, 8192)]
+    loaders = [row_loader(tokenizer, books, n, net.shape.context, a.workers, a.seed) for n in ("prose", "2048", "prose", "512")]
     start, step, last = time.time(), 0, []
     while (passed := (time.time() - start) / (a.minutes * 60)) < 1:
         rate = rate_at(passed, step)
         x, _, at = (t.to(device, non_blocking=True) for t in next(loaders[step % len(loaders)]))
         x = x[:, :-1]
         with measure.autocast(device):
-            with torch.no_grad(): teacher = net.logits(net.hidden(x, at))
-            loss = distance(draft.hidden(x, at), draft.embed_tokens.weight, teacher) / x.numel()
+            with torch.no_grad(): taught = net.hidden(x, at)
+            loss = distance(draft.hidden(x, at), draft.embed_tokens.weight, taught, net.embed_tokens.weight) / x.numel()
         loss.backward()
         optimizer.step(rate)
         step += 1
@@ -88,7 +86,7 @@ class Medusa(nn.Module):
 def fit_medusa(net, tokenizer, books, held, a, device):
     medusa = Medusa(net.shape.dim).to(device)
     adam = torch.optim.AdamW(medusa.parameters(), lr=2e-3, betas=(0.9, 0.95), weight_decay=0.0)
-    loader, start, step = row_loader(tokenizer, books, 2048, net.shape.context, a.workers, a.seed), time.time(), 0
+    loader, start, step = row_loader(tokenizer, books, "prose", net.shape.context, a.workers, a.seed), time.time(), 0
 
     def choices(x, at=None):
         with torch.no_grad(), measure.autocast(device):

@@ -10,7 +10,8 @@ begins, and the value that the answer must give. The kinds:
     reverse    1234567 is the special magic number for amber-otter: from the value to the key
     multi      2-4 numbers for one key, listed in the order of the text
     chain      VAR C = VAR B, VAR B = VAR A, VAR A = 5: what is VAR C? The answer walks forward
-    variables  the same chain: which variables hold 5? All of them must be named
+    variables  the same chain: which variables hold 5? All of them must be named, from the value back to the names
+    names      the same with words for names, which are single tokens: a step towards variables
     sum        a counter that starts at 17 and goes up by small steps; the answer adds them one by one
 """
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from dataclasses import dataclass
 from words import (ADJECTIVES, CITIES, FIRST_NAMES, NOUNS, PLACES, SURNAMES, THINGS, hex_digits, variable)
 
 SINGLE = ("number", "hex", "lives", "keeps")
-HARD = {"reverse": 2, "multi": 2, "chain": 1, "variables": 4, "sum": 1}  # kind -> how often training asks for it
+HARD = {"reverse": 2, "multi": 2, "chain": 1, "variables": 3, "names": 2, "sum": 1}  # kind -> how often training asks for it
 KINDS = SINGLE + tuple(HARD)
 DONT_KNOW = "I don't know. It was not mentioned."
 
@@ -38,6 +39,7 @@ def _key(r, kind):
     if kind == "sum": return f"{r.choice(ADJECTIVES)} {r.choice(NOUNS)}"
     if kind in ("lives", "keeps"): return f"{r.choice(FIRST_NAMES)} {r.choice(SURNAMES)}"
     if kind == "hex": return hex_digits(r)
+    if kind == "names": return r.choice(NOUNS) if r.random() < 0.9 else f"{r.choice(ADJECTIVES)} {r.choice(NOUNS)}"
     return variable(r)
 
 
@@ -80,7 +82,7 @@ def make_fact(r, kind, used, hops=None):
             total += s
             value += f", plus {s} is {total}"
         return Fact(kind, sentences, f"What does the {k} counter show?", f"The {k} counter shows", value + ".")
-    names = [k] + [fresh() for _ in range(r.choice((0, 1, 1, 2, 2, 2, 3, 4) if kind == "variables" else (1, 1, 2, 2, 2, 3, 4)) if hops is None else hops)]
+    names = [k] + [fresh() for _ in range(r.choice((1, 1, 2, 2, 2, 3, 4) if kind == "chain" else (0, 1, 1, 2, 2, 2, 3, 4)) if hops is None else hops)]
     v = r.randint(10000, 99999)
     sentences = [f"VAR {names[0]} = {v}."] + [f"VAR {b} = VAR {a}." for a, b in zip(names, names[1:])]
     if kind == "chain":

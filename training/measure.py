@@ -12,6 +12,7 @@ TASKS = {  # name -> arguments of SampleMaker.retrieval
     "number": dict(kinds=["number"]), "hex": dict(kinds=["hex"]), "lives": dict(kinds=["lives"]), "keeps": dict(kinds=["keeps"]),
     "reverse": dict(kinds=["reverse"]), "multi": dict(kinds=["multi"]), "chain 2": dict(kinds=["chain"], hops=2), "chain 4": dict(kinds=["chain"], hops=4),
     "variables 1": dict(kinds=["variables"], hops=1), "variables 2": dict(kinds=["variables"], hops=2),
+    "names 2": dict(kinds=["names"], hops=2),
     "variables 4": dict(kinds=["variables"], hops=4), "sum 2": dict(kinds=["sum"], hops=2),
 }
 

@@ -106,6 +106,12 @@ def weighted_loss(h, embedding, y, w):
     return (F.cross_entropy(logits.flatten(0, 1), y.flatten(), reduction="none") * w.flatten()).sum()
 
 
+def divergence(h, embedding, teacher_h, teacher_embedding):
+    """Kullback-Leibler divergence from the teacher's next-token distributions to the student's, summed over tokens."""
+    of = lambda h, e: F.log_softmax(F.linear(h, e.to(h.dtype)).float(), -1).flatten(0, 1)
+    return F.kl_div(of(h, embedding), of(teacher_h, teacher_embedding), reduction="sum", log_target=True)
+
+
 def save(net, folder, tokenizer, shard_bytes=15 << 20):
     """The Hugging Face layout, in bf16, sharded."""
     os.makedirs(folder, exist_ok=True)
