@@ -20,9 +20,9 @@ class VectorProduct {
  public:
   static constexpr size_t kStrip = 24;  // queries whose scores are in the first cache at a time
 
-  void multiply(Product product, size_t rows) const {
+  void multiply(Product product, size_t rows, Ahead& ahead) const {
     for (; rows > 0; rows -= std::min<size_t>(rows, kMaxRows)) {
-      up_to<kMaxRows>(product, rows);
+      up_to<kMaxRows>(product, rows, ahead);
       product.a += kMaxRows * product.a_stride;
       product.c += kMaxRows * product.c_stride;
     }
@@ -32,24 +32,25 @@ class VectorProduct {
   static constexpr size_t kMaxRows = 6;
 
   template <size_t kRows>
-  static void up_to(const Product& product, size_t rows) {
+  static void up_to(const Product& product, size_t rows, Ahead& ahead) {
     if constexpr (kRows > 1) {
-      if (rows < kRows) return up_to<kRows - 1>(product, rows);
+      if (rows < kRows) return up_to<kRows - 1>(product, rows, ahead);
     }
     size_t column = 0;
-    for (; column + 64 <= product.columns; column += 64) block<kRows, 4>(product, column);
-    for (; column + 32 <= product.columns; column += 32) block<kRows, 2>(product, column);
-    for (; column < product.columns; column += 16) block<kRows, 1>(product, column);
+    for (; column + 64 <= product.columns; column += 64) block<kRows, 4>(product, column, ahead);
+    for (; column + 32 <= product.columns; column += 32) block<kRows, 2>(product, column, ahead);
+    for (; column < product.columns; column += 16) block<kRows, 1>(product, column, ahead);
   }
 
   template <size_t kRows, size_t kBlocks>
-  GODWIT_INLINE static void block(const Product& product, size_t column) {
+  GODWIT_INLINE static void block(const Product& product, size_t column, Ahead& ahead) {
     __m512 sum[kRows][kBlocks];
     for (size_t i = 0; i < kRows; ++i)
       for (size_t j = 0; j < kBlocks; ++j) sum[i][j] = _mm512_setzero_ps();
     const uint16_t* a = product.a;
     const uint16_t* b = product.b + column * product.b_depth;
     for (size_t k = 0; k < product.depth; k += 2, a += 2, b += 32) {
+      if (k % 8 == 0) ahead.fetch(8);
       __m512bh right[kBlocks];
       for (size_t j = 0; j < kBlocks; ++j) right[j] = (__m512bh)_mm512_load_si512(b + j * 16 * product.b_depth);
       for (size_t i = 0; i < kRows; ++i) {
@@ -73,13 +74,13 @@ class TileProduct {
 
   TileProduct() : tiles_(shapes()) {}
 
-  void multiply(Product product, size_t rows) {
+  void multiply(Product product, size_t rows, Ahead& ahead) {
     for (; rows > 16; rows -= std::min<size_t>(rows, 32)) {
-      strip<2>(product);
+      strip<2>(product, ahead);
       product.a += 32 * product.a_stride;
       product.c += 32 * product.c_stride;
     }
-    if (rows > 0) strip<1>(product);
+    if (rows > 0) strip<1>(product, ahead);
   }
 
  private:
@@ -90,14 +91,14 @@ class TileProduct {
   }
 
   template <int kRowTiles>
-  void strip(const Product& product) {
+  void strip(const Product& product, Ahead& ahead) {
     size_t column = 0;
-    for (; column + 32 <= product.columns; column += 32) block<kRowTiles, 2>(product, column);
-    if (column < product.columns) block<kRowTiles, 1>(product, column);
+    for (; column + 32 <= product.columns; column += 32) block<kRowTiles, 2>(product, column, ahead);
+    if (column < product.columns) block<kRowTiles, 1>(product, column, ahead);
   }
 
   template <int kRowTiles, int kColumnTiles>
-  void block(const Product& product, size_t column) {
+  void block(const Product& product, size_t column, Ahead& ahead) {
     const uint16_t* a = product.a;
     const uint16_t* b = product.b + column * product.b_depth;
     const size_t a_bytes = product.a_stride * sizeof(uint16_t), c_bytes = product.c_stride * sizeof(float);
@@ -106,6 +107,7 @@ class TileProduct {
     if constexpr (kRowTiles == 2) tiles_.template zero<2>();
     if constexpr (kRowTiles == 2 && kColumnTiles == 2) tiles_.template zero<3>();
     for (size_t k = 0; k < product.depth; k += 32, a += 32, b += 32 * 16) {
+      ahead.fetch(16);
       tiles_.template load<4>(a, a_bytes);
       tiles_.template load<6>(b, 64);
       tiles_.template dot_bf16<0, 4, 6>();

@@ -46,7 +46,7 @@ class Bf16Walk {
           scores(strip * std::max(slots, width)),
           weights((strip + 16) * slots / 2),
           bits(round_up(queries * columns / 16, 32) / 2),
-          floats(keys + 2 * values + q + scores + weights + 2 * 64 + round_up(queries, 16) * 17 + bits +
+          floats(keys + 2 * values + q + 2 * scores + weights + 2 * 64 + round_up(queries, 16) * 17 + bits +
                  2 * State::floats(queries, width)) {}
 
     size_t depth, columns, slots, width, strip;
@@ -61,6 +61,7 @@ class Bf16Walk {
   void visit(const PageRef& ref, State& state);
   Rows mark_visible(const PageView& page, size_t& tokens);
   void mark(uint16_t* bits, SlotRange range) const;
+  void score(size_t begin, size_t end, size_t tokens, float* scores);
   void strip(const PageView& page, size_t begin, size_t end, size_t tokens, const uint16_t* row_bits, State& state);
   void bias_and_cap(size_t count, size_t tokens, const float* bias);
   void find_maxima(size_t begin, size_t count, size_t tokens, const uint16_t* row_bits, State& state);
@@ -75,15 +76,16 @@ class Bf16Walk {
   const Layout at_;
   const int32_t* positions_;  // [rows]
   int32_t lowest_, highest_;
-  ptrdiff_t ahead_ = 0;  // bytes from the page at hand to the next
+  Ahead ahead_;  // the next page
 
   uint16_t* keys_;      // operand [depth, columns]
   uint16_t* values_;    // operand [slots, width]
   uint16_t* blanked_;   // likewise
   uint16_t* q_;         // [queries, depth], scaled
-  float* scores_;       // [strip, slots], then what they weigh: [strip, width]
+  float* scores_;       // of the strip at hand: [strip, slots], then what they weigh: [strip, width]
+  float* next_scores_;  // of the strip that comes next
   uint16_t* weights_;   // [strip, slots]
-  float* reference_;    // [strip], what is subtracted from scores
+  float* reference_;    // [strip], what is subtracted from scores, times log2(e)
   float* correction_;   // [strip], for what was summed before
   float* lane_sums_;    // [queries, 16]
   uint16_t* row_bits_;  // [rows, columns / 16], which slots a row sees
@@ -111,6 +113,7 @@ Bf16Walk<T, Engine>::Bf16Walk(const AttentionArgs& args, const AttentionShape& s
   blanked_ = reinterpret_cast<uint16_t*>(take(at_.values));
   q_ = reinterpret_cast<uint16_t*>(take(at_.q));
   scores_ = take(at_.scores);
+  next_scores_ = take(at_.scores);
   weights_ = reinterpret_cast<uint16_t*>(take(at_.weights));
   reference_ = take(64);
   correction_ = take(64);
@@ -141,9 +144,11 @@ void Bf16Walk<T, Engine>::segment(uint32_t begin, uint32_t end, State& state) {
   std::fill_n(lane_sums_, queries_ * 16, 0.0f);
   const auto& pages = args_.plan->pages;
   for (uint32_t page = begin; page < end; ++page) {
-    const PageId next = pages[std::min<size_t>(page + 1, pages.size() - 1)].page;
-    ahead_ = (static_cast<ptrdiff_t>(next) - static_cast<ptrdiff_t>(pages[page].page)) *
-             static_cast<ptrdiff_t>(args_.format.page_bytes());
+    ahead_ = {};
+    if (page + 1 < pages.size()) {
+      ahead_.at = reinterpret_cast<const char*>(args_.slab + pages[page + 1].page * args_.format.page_bytes());
+      ahead_.end = ahead_.at + args_.format.page_bytes();
+    }
     visit(pages[page], state);
   }
   for (size_t i = 0; i < queries_; ++i) state.sum[i] = _mm512_reduce_add_ps(_mm512_load_ps(lane_sums_ + i * 16));
@@ -194,19 +199,30 @@ void Bf16Walk<T, Engine>::visit(const PageRef& ref, State& state) {
                ahead_);
   pack_operand(reinterpret_cast<const T*>(page.v), tokens, head_dim, at_.width, at_.slots, values_, ahead_);
   finite_ = seen == Visibility::kAll || all_finite(values_, 2 * at_.values);
-  const size_t end = static_cast<size_t>(rows.end) * group_;
-  for (size_t query = static_cast<size_t>(rows.begin) * group_; query < end; query += kStrip)
-    strip(page, query, std::min(query + kStrip, end), tokens, partly ? row_bits_ : nullptr, state);
+  // A strip is scored before the softmax of the one before it, so that tiles and vectors work at the same time.
+  const size_t begin = static_cast<size_t>(rows.begin) * group_, end = static_cast<size_t>(rows.end) * group_;
+  score(begin, std::min(begin + kStrip, end), tokens, scores_);
+  for (size_t query = begin; query < end; query += kStrip) {
+    const size_t next = query + kStrip;
+    if (next < end) score(next, std::min(next + kStrip, end), tokens, next_scores_);
+    strip(page, query, std::min(next, end), tokens, partly ? row_bits_ : nullptr, state);
+    std::swap(scores_, next_scores_);
+  }
 }
 
-// Queries [begin, end) over a page. Without row_bits every slot of the first `tokens` is seen by all.
+template <class T, class Engine>
+void Bf16Walk<T, Engine>::score(size_t begin, size_t end, size_t tokens, float* scores) {
+  engine_.multiply(
+      {q_ + begin * at_.depth, at_.depth, keys_, at_.depth, at_.depth, round_up(tokens, 16), scores, at_.slots},
+      end - begin, ahead_);
+}
+
+// Queries [begin, end), whose scores are there, over a page. Without row_bits every slot of the first `tokens` is seen
+// by all.
 template <class T, class Engine>
 void Bf16Walk<T, Engine>::strip(const PageView& page, size_t begin, size_t end, size_t tokens, const uint16_t* row_bits,
                                 State& state) {
   const size_t count = end - begin;
-  engine_.multiply(
-      {q_ + begin * at_.depth, at_.depth, keys_, at_.depth, at_.depth, round_up(tokens, 16), scores_, at_.slots},
-      count);
   if (args_.softcap > 0 || page.bias != nullptr) bias_and_cap(count, tokens, page.bias);
   find_maxima(begin, count, tokens, row_bits, state);
   weigh(begin, count, tokens);
@@ -245,6 +261,7 @@ void Bf16Walk<T, Engine>::find_maxima(size_t begin, size_t count, size_t tokens,
   for (size_t i = 0; i < count; ++i) {
     float* scores = scores_ + i * at_.slots;
     __m512 top = never;
+    const __m512 old = _mm512_set1_ps(state.max[begin + i]);
     if (row_bits == nullptr) {
       for (size_t t = 0; t < tokens; t += 16) top = _mm512_max_ps(top, _mm512_load_ps(scores + t));
     } else {
@@ -255,7 +272,8 @@ void Bf16Walk<T, Engine>::find_maxima(size_t begin, size_t count, size_t tokens,
         top = _mm512_max_ps(top, s);
       }
     }
-    reference_[i] = _mm512_reduce_max_ps(top);
+    // Mostly no score is above what was seen before, and the maximum across lanes is not needed.
+    reference_[i] = _mm512_cmp_ps_mask(top, old, _CMP_GT_OQ) != 0 ? _mm512_reduce_max_ps(top) : kMinusInfinity;
   }
   for (size_t i = 0; i < count; i += 16) {
     const auto mask = static_cast<__mmask16>(count - i < 16 ? (1u << (count - i)) - 1 : 0xffff);
@@ -267,8 +285,8 @@ void Bf16Walk<T, Engine>::find_maxima(size_t begin, size_t count, size_t tokens,
     _mm512_mask_storeu_ps(state.max + begin + i, mask, max);
     _mm512_store_ps(correction_ + i, _mm512_mask_blend_ps(rises, one, exp_nonpositive(_mm512_sub_ps(old, max))));
     // Without any finite score the reference is 0: weights are then 0, or NaN where a score is NaN.
-    const __mmask16 none = _mm512_cmp_ps_mask(max, never, _CMP_EQ_OQ);
-    _mm512_store_ps(reference_ + i, _mm512_mask_blend_ps(none, max, _mm512_setzero_ps()));
+    const __mmask16 some = _mm512_cmp_ps_mask(max, never, _CMP_NEQ_UQ);
+    _mm512_store_ps(reference_ + i, _mm512_maskz_mul_ps(some, max, _mm512_set1_ps(kLog2E)));
   }
 }
 
@@ -276,15 +294,16 @@ void Bf16Walk<T, Engine>::find_maxima(size_t begin, size_t count, size_t tokens,
 template <class T, class Engine>
 void Bf16Walk<T, Engine>::weigh(size_t begin, size_t count, size_t tokens) {
   const auto ones = (__m512bh)_mm512_set1_epi16(0x3f80);
+  const __m512 log2e = _mm512_set1_ps(kLog2E);
   for (size_t i = 0; i < count; ++i) {
     const float* scores = scores_ + i * at_.slots;
     uint16_t* weights = weights_ + i * at_.slots;
     const __m512 reference = _mm512_set1_ps(reference_[i]);
     __m512 sum = _mm512_setzero_ps();
     for (size_t t = 0; t < tokens; t += 32) {
-      const __m512 low = exp_nonpositive(_mm512_sub_ps(_mm512_load_ps(scores + t), reference));
+      const __m512 low = exp2_nonpositive(_mm512_fmsub_ps(_mm512_load_ps(scores + t), log2e, reference));
       __m512 high = _mm512_setzero_ps();
-      if (t + 16 < tokens) high = exp_nonpositive(_mm512_sub_ps(_mm512_load_ps(scores + t + 16), reference));
+      if (t + 16 < tokens) high = exp2_nonpositive(_mm512_fmsub_ps(_mm512_load_ps(scores + t + 16), log2e, reference));
       const __m512i both = to_bf16(low, high);
       _mm512_store_si512(weights + t, both);
       sum = _mm512_dpbf16_ps(sum, (__m512bh)both, ones);
@@ -300,7 +319,7 @@ void Bf16Walk<T, Engine>::add_values(const uint16_t* values, size_t from, size_t
                                      State& state) {
   engine_.multiply(
       {weights_ + from * at_.slots, at_.slots, values, at_.slots, round_up(tokens, 32), at_.width, scores_, at_.width},
-      count);
+      count, ahead_);
   for (size_t i = 0; i < count; ++i) {
     const __m512 correction = _mm512_set1_ps(correction_[from + i]);
     float* out = state.out + (begin + i) * at_.width;
