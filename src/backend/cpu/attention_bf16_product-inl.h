@@ -66,21 +66,23 @@ class VectorProduct {
   }
 };
 
-// Tiles 0 to 3 hold C, 4 and 5 A, 6 and 7 B.
+// Tiles 0 to 3 hold 16 rows and up to 64 columns of C, 4 holds A, and B passes through 5 to 7.
 template <class Tiles>
 class TileProduct {
  public:
-  static constexpr size_t kStrip = 32;
+  static constexpr size_t kStrip = 16;
 
   TileProduct() : tiles_(shapes()) {}
 
   void multiply(Product product, size_t rows, Ahead& ahead) {
-    for (; rows > 16; rows -= std::min<size_t>(rows, 32)) {
-      strip<2>(product, ahead);
-      product.a += 32 * product.a_stride;
-      product.c += 32 * product.c_stride;
+    for (; rows > 0; rows -= std::min<size_t>(rows, 16)) {
+      size_t column = 0;
+      for (; column + 64 <= product.columns; column += 64) block<4>(product, column, ahead);
+      for (; column + 32 <= product.columns; column += 32) block<2>(product, column, ahead);
+      if (column < product.columns) block<1>(product, column, ahead);
+      product.a += 16 * product.a_stride;
+      product.c += 16 * product.c_stride;
     }
-    if (rows > 0) strip<1>(product, ahead);
   }
 
  private:
@@ -90,43 +92,41 @@ class TileProduct {
     return all;
   }
 
-  template <int kRowTiles>
-  void strip(const Product& product, Ahead& ahead) {
-    size_t column = 0;
-    for (; column + 32 <= product.columns; column += 32) block<kRowTiles, 2>(product, column, ahead);
-    if (column < product.columns) block<kRowTiles, 1>(product, column, ahead);
-  }
-
-  template <int kRowTiles, int kColumnTiles>
+  template <int kColumnTiles>
   void block(const Product& product, size_t column, Ahead& ahead) {
     const uint16_t* a = product.a;
     const uint16_t* b = product.b + column * product.b_depth;
-    const size_t a_bytes = product.a_stride * sizeof(uint16_t), c_bytes = product.c_stride * sizeof(float);
+    const size_t next = 16 * product.b_depth;  // from one column tile to the next
     tiles_.template zero<0>();
-    if constexpr (kColumnTiles == 2) tiles_.template zero<1>();
-    if constexpr (kRowTiles == 2) tiles_.template zero<2>();
-    if constexpr (kRowTiles == 2 && kColumnTiles == 2) tiles_.template zero<3>();
+    if constexpr (kColumnTiles > 1) tiles_.template zero<1>();
+    if constexpr (kColumnTiles > 2) {
+      tiles_.template zero<2>();
+      tiles_.template zero<3>();
+    }
     for (size_t k = 0; k < product.depth; k += 32, a += 32, b += 32 * 16) {
-      ahead.fetch(16);
-      tiles_.template load<4>(a, a_bytes);
-      tiles_.template load<6>(b, 64);
-      tiles_.template dot_bf16<0, 4, 6>();
-      if constexpr (kColumnTiles == 2) {
-        tiles_.template load<7>(b + 16 * product.b_depth, 64);
-        tiles_.template dot_bf16<1, 4, 7>();
+      ahead.fetch(8 * kColumnTiles);
+      tiles_.template load<4>(a, product.a_stride * sizeof(uint16_t));
+      tiles_.template load<5>(b, 64);
+      tiles_.template dot_bf16<0, 4, 5>();
+      if constexpr (kColumnTiles > 1) {
+        tiles_.template load<6>(b + next, 64);
+        tiles_.template dot_bf16<1, 4, 6>();
       }
-      if constexpr (kRowTiles == 2) {
-        tiles_.template load<5>(a + 16 * product.a_stride, a_bytes);
-        tiles_.template dot_bf16<2, 5, 6>();
-        if constexpr (kColumnTiles == 2) tiles_.template dot_bf16<3, 5, 7>();
+      if constexpr (kColumnTiles > 2) {
+        tiles_.template load<7>(b + 2 * next, 64);
+        tiles_.template dot_bf16<2, 4, 7>();
+        tiles_.template load<5>(b + 3 * next, 64);
+        tiles_.template dot_bf16<3, 4, 5>();
       }
     }
     float* c = product.c + column;
+    const size_t c_bytes = product.c_stride * sizeof(float);
     tiles_.template store<0>(c, c_bytes);
-    if constexpr (kColumnTiles == 2) tiles_.template store<1>(c + 16, c_bytes);
-    if constexpr (kRowTiles == 2) tiles_.template store<2>(c + 16 * product.c_stride, c_bytes);
-    if constexpr (kRowTiles == 2 && kColumnTiles == 2)
-      tiles_.template store<3>(c + 16 * product.c_stride + 16, c_bytes);
+    if constexpr (kColumnTiles > 1) tiles_.template store<1>(c + 16, c_bytes);
+    if constexpr (kColumnTiles > 2) {
+      tiles_.template store<2>(c + 32, c_bytes);
+      tiles_.template store<3>(c + 48, c_bytes);
+    }
   }
 
   Tiles tiles_;
