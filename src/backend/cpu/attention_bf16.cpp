@@ -8,23 +8,15 @@
 #include "backend/cpu/tiles.h"
 
 #if defined(__x86_64__)
-#if !defined(__clang__)
+#include <hwy/base.h>
+
 #pragma GCC diagnostic push
+#ifndef __clang__
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // GCC 12's own headers: the operand of a mask that is all ones
 #endif
 #include <immintrin.h>
 
-#define GODWIT_INLINE inline __attribute__((always_inline))
-
-#if defined(__clang__)
-#pragma clang attribute push(                                                                                   \
-    __attribute__((target("avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx512vbmi,avx512bf16,avx2,fma,f16c"))), \
-    apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx512vbmi,avx512bf16,avx2,fma,f16c")
-#endif
-
+HWY_PUSH_ATTRIBUTES("avx2,fma,f16c,avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx512vbmi,avx512bf16")
 namespace godwit::cpu {
 namespace {
 
@@ -49,7 +41,7 @@ void attention(Context& context, const AttentionArgs& args) {
 
 }  // namespace
 
-void fill_attention_avx512_bf16(Kernels& table) {
+void fill_attention_bf16(Kernels& table) {
   table.attention = &attention<VectorProduct>;
 }
 void fill_attention_amx(Kernels& table) {
@@ -61,17 +53,13 @@ void fill_attention_amx_emulated(Kernels& table) {
 
 }  // namespace godwit::cpu
 
-#if defined(__clang__)
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
+HWY_POP_ATTRIBUTES
 #pragma GCC diagnostic pop
-#endif
 
 #else  // no other machine has these targets
 
 namespace godwit::cpu {
-void fill_attention_avx512_bf16(Kernels&) {}
+void fill_attention_bf16(Kernels&) {}
 void fill_attention_amx(Kernels&) {}
 void fill_attention_amx_emulated(Kernels&) {}
 }  // namespace godwit::cpu

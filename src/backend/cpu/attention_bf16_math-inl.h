@@ -9,7 +9,7 @@ inline constexpr float kLog2E = 1.44269504088896341f;
 
 // 2^x for x <= 0 (and a little above): relative error below 4e-6, 1 at 0, 0 at -inf and far below, NaN stays NaN. The
 // polynomial is the minimax one of 2^r, 0 <= r < 1, that is exact at 0; VSCALEFPS takes the floor of x by itself.
-GODWIT_INLINE __m512 exp2_nonpositive(__m512 x) {
+HWY_INLINE __m512 exp2_nonpositive(__m512 x) {
   const __m512 r = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);  // x - floor(x), 0 at -inf
   __m512 p = _mm512_set1_ps(0.013426686637103558f);
   p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0.0522424690425396f));
@@ -19,13 +19,13 @@ GODWIT_INLINE __m512 exp2_nonpositive(__m512 x) {
   return _mm512_scalef_ps(p, x);
 }
 
-GODWIT_INLINE __m512 exp_nonpositive(__m512 x) {
+HWY_INLINE __m512 exp_nonpositive(__m512 x) {
   return exp2_nonpositive(_mm512_mul_ps(x, _mm512_set1_ps(kLog2E)));
 }
 
 // (1 - e) / (1 + e) with e = exp(-2|x|) = 2^n (1 + f), and 1 - e taken without cancellation: relative error below 5e-5.
 // The polynomial is the minimax one of 2^r, |r| <= 1/2, that is exact at 0.
-GODWIT_INLINE __m512 tanh_full(__m512 x) {
+HWY_INLINE __m512 tanh_full(__m512 x) {
   const __m512 one = _mm512_set1_ps(1.0f);
   // tanh(10) rounds to 1; the maximum lets a NaN pass.
   const __m512 y =
@@ -42,7 +42,7 @@ GODWIT_INLINE __m512 tanh_full(__m512 x) {
 }
 
 // The largest lane of each of 16 vectors.
-GODWIT_INLINE __m512 lane_maxima(const __m512* rows) {
+HWY_INLINE __m512 lane_maxima(const __m512* rows) {
   __m512 two[8], four[4], eight[2];  // lanes hold maxima of as many, for 2, 4 and 8 rows
   for (int i = 0; i < 8; ++i)
     two[i] = _mm512_max_ps(_mm512_unpacklo_ps(rows[2 * i], rows[2 * i + 1]),
@@ -58,25 +58,25 @@ GODWIT_INLINE __m512 lane_maxima(const __m512* rows) {
 }
 
 // bf16 of `low` in the lower half, of `high` in the upper half.
-GODWIT_INLINE __m512i to_bf16(__m512 low, __m512 high) {
+HWY_INLINE __m512i to_bf16(__m512 low, __m512 high) {
   return (__m512i)_mm512_cvtne2ps_pbh(high, low);
 }
 
 // 16 elements of two stored lines, each line in its half.
-GODWIT_INLINE __m512i join_lines(__m256i low, __m256i high, F16) {
+HWY_INLINE __m512i join_lines(__m256i low, __m256i high, F16) {
   return to_bf16(_mm512_cvtph_ps(low), _mm512_cvtph_ps(high));
 }
-GODWIT_INLINE __m512i join_lines(__m256i low, __m256i high, BF16) {
+HWY_INLINE __m512i join_lines(__m256i low, __m256i high, BF16) {
   return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
 }
 
-GODWIT_INLINE __m512i zip_order() {
+HWY_INLINE __m512i zip_order() {
   alignas(64) static constexpr uint16_t kOrder[32] = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
                                                       8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
   return _mm512_load_si512(kOrder);
 }
 
-GODWIT_INLINE __m256i load_half(const void* from) {
+HWY_INLINE __m256i load_half(const void* from) {
   return _mm256_loadu_si256(static_cast<const __m256i*>(from));
 }
 
@@ -86,7 +86,7 @@ struct Ahead {
   const char* at = nullptr;
   const char* end = nullptr;
 
-  GODWIT_INLINE void fetch(int lines) {
+  HWY_INLINE void fetch(int lines) {
     if (at >= end) return;
     for (int i = 0; i < lines; ++i) _mm_prefetch(at + 64 * i, _MM_HINT_T1);
     at += 64 * lines;

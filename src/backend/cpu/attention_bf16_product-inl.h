@@ -43,7 +43,7 @@ class VectorProduct {
   }
 
   template <size_t kRows, size_t kBlocks>
-  GODWIT_INLINE static void block(const Product& product, size_t column, Ahead& ahead) {
+  HWY_INLINE static void block(const Product& product, size_t column, Ahead& ahead) {
     __m512 sum[kRows][kBlocks];
     for (size_t i = 0; i < kRows; ++i)
       for (size_t j = 0; j < kBlocks; ++j) sum[i][j] = _mm512_setzero_ps();

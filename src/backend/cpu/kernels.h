@@ -31,7 +31,7 @@ class Context {
   Buffer shared_block_;
 };
 
-// `bytes` of 64-byte aligned host memory; empty when the system has none.
+// `bytes` of 64-byte aligned host memory, in large pages where the system has them; empty when it has no memory.
 Buffer aligned_buffer(size_t bytes);
 
 struct Kernels {
@@ -61,10 +61,10 @@ struct Kernels {
 void fill_elementwise(Kernels& table);  // embed, gather_rows, rms_norm, rope, gated, add, softcap, combine_experts
 void fill_matmul(Kernels& table);       // matmul, expert_matmul and their f32 twins
 void fill_attention(Kernels& table);    // kv_write, attention and its f32 twin, merge_partials
-// The attention of the targets beyond Highway's.
-void fill_attention_avx512_bf16(Kernels& table);
-void fill_attention_amx(Kernels& table);
-void fill_attention_amx_emulated(Kernels& table);
+// These replace entries by kernels with bf16 operands and fp32 sums; the machine must have what features.h says.
+void fill_attention_bf16(Kernels& table);          // attention in AVX-512
+void fill_attention_amx(Kernels& table);           // likewise in tiles
+void fill_attention_amx_emulated(Kernels& table);  // likewise in emulated tiles
 // The scalar references; route has no SIMD version and is shared.
 void fill_elementwise_ref(Kernels& table);
 void fill_matmul_ref(Kernels& table);
