@@ -20,6 +20,8 @@ class VectorProduct {
  public:
   static constexpr size_t kStrip = 24;  // queries whose scores are in the first cache at a time
 
+  explicit VectorProduct(size_t /*most_rows*/) {}
+
   void multiply(Product product, size_t rows, Ahead& ahead) const {
     for (; rows > 0; rows -= std::min<size_t>(rows, kMaxRows)) {
       up_to<kMaxRows>(product, rows, ahead);
@@ -72,7 +74,8 @@ class TileProduct {
  public:
   static constexpr size_t kStrip = 16;
 
-  TileProduct() : tiles_(shapes()) {}
+  // A tile product takes as long as A has rows: no more than there are.
+  explicit TileProduct(size_t most_rows) : tiles_(shapes(static_cast<int>(std::min<size_t>(most_rows, 16)))) {}
 
   void multiply(Product product, size_t rows, Ahead& ahead) {
     for (; rows > 0; rows -= std::min<size_t>(rows, 16)) {
@@ -86,10 +89,8 @@ class TileProduct {
   }
 
  private:
-  static TileShapes shapes() {
-    TileShapes all;
-    all.fill({16, 64});
-    return all;
+  static TileShapes shapes(int rows) {
+    return {{{rows, 64}, {rows, 64}, {rows, 64}, {rows, 64}, {rows, 64}, {16, 64}, {16, 64}, {16, 64}}};
   }
 
   template <int kColumnTiles>

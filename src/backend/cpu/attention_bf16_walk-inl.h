@@ -111,7 +111,8 @@ Bf16Walk<T, Engine>::Bf16Walk(const AttentionArgs& args, const AttentionShape& s
       group_(static_cast<size_t>(shape.group)),
       queries_(static_cast<size_t>(rows_) * group_),
       at_(shape, queries_),
-      positions_(reinterpret_cast<const int32_t*>(args.positions.data) + block.row_begin) {
+      positions_(reinterpret_cast<const int32_t*>(args.positions.data) + block.row_begin),
+      engine_(queries_) {
   lowest_ = *std::min_element(positions_, positions_ + rows_);
   highest_ = *std::max_element(positions_, positions_ + rows_);
   float* next = scratch;
