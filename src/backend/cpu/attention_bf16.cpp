@@ -8,23 +8,15 @@
 #include "backend/cpu/tiles.h"
 
 #if defined(__x86_64__)
-#if !defined(__clang__)
+#include <hwy/base.h>
+
 #pragma GCC diagnostic push
+#ifndef __clang__
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // GCC 12's own headers: the operand of a mask that is all ones
 #endif
 #include <immintrin.h>
 
-#define GODWIT_INLINE inline __attribute__((always_inline))
-
-#if defined(__clang__)
-#pragma clang attribute push(                                                                                   \
-    __attribute__((target("avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx512vbmi,avx512bf16,avx2,fma,f16c"))), \
-    apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx512vbmi,avx512bf16,avx2,fma,f16c")
-#endif
-
+HWY_PUSH_ATTRIBUTES("avx2,fma,f16c,avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx512vbmi,avx512bf16")
 namespace godwit::cpu {
 namespace {
 
@@ -61,12 +53,8 @@ void fill_attention_amx_emulated(Kernels& table) {
 
 }  // namespace godwit::cpu
 
-#if defined(__clang__)
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
+HWY_POP_ATTRIBUTES
 #pragma GCC diagnostic pop
-#endif
 
 #else  // no other machine has these targets
 

@@ -5,80 +5,108 @@
 // Included by attention_bf16.cpp alone, inside the region compiled for AVX-512 with BF16.
 #pragma once
 
-// exp(x) for x <= 0: relative error below 4e-6, exp(0) = 1 exactly, 0 at -inf and far below, NaN stays NaN. The
-// polynomial is the minimax one of 2^r, |r| <= 1/2, that is exact at 0.
-struct ExpParts {
-  __m512 n;         // exp(x) = 2^n (1 + fraction)
-  __m512 fraction;  // 2^r - 1
-};
+inline constexpr float kLog2E = 1.44269504088896341f;
 
-GODWIT_INLINE ExpParts exp_parts(__m512 x) {
-  // Adding 1.5 * 2^23 rounds to an integer. The comparison lets a NaN pass, and keeps r small elsewhere.
-  const __m512 shift = _mm512_set1_ps(12582912.0f), log2e = _mm512_set1_ps(1.44269504088896341f);
-  const __m512 y = _mm512_max_ps(_mm512_set1_ps(-1000.0f), x);
-  const __m512 n = _mm512_sub_ps(_mm512_fmadd_ps(y, log2e, shift), shift);
-  const __m512 r = _mm512_fmsub_ps(y, log2e, n);
+// 2^x for x <= 0 (and a little above): relative error below 4e-6, 1 at 0, 0 at -inf and far below, NaN stays NaN. The
+// polynomial is the minimax one of 2^r, 0 <= r < 1, that is exact at 0; VSCALEFPS takes the floor of x by itself.
+HWY_INLINE __m512 exp2_nonpositive(__m512 x) {
+  const __m512 r = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);  // x - floor(x), 0 at -inf
+  __m512 p = _mm512_set1_ps(0.013426686637103558f);
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0.0522424690425396f));
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0.2412802129983902f));
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0.6930448412895203f));
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0f));
+  return _mm512_scalef_ps(p, x);
+}
+
+HWY_INLINE __m512 exp_nonpositive(__m512 x) {
+  return exp2_nonpositive(_mm512_mul_ps(x, _mm512_set1_ps(kLog2E)));
+}
+
+// (1 - e) / (1 + e) with e = exp(-2|x|) = 2^n (1 + f), and 1 - e taken without cancellation: relative error below 5e-5.
+// The polynomial is the minimax one of 2^r, |r| <= 1/2, that is exact at 0.
+HWY_INLINE __m512 tanh_full(__m512 x) {
+  const __m512 one = _mm512_set1_ps(1.0f);
+  // tanh(10) rounds to 1; the maximum lets a NaN pass.
+  const __m512 y =
+      _mm512_max_ps(_mm512_set1_ps(-20.0f * kLog2E), _mm512_mul_ps(_mm512_abs_ps(x), _mm512_set1_ps(-2.0f * kLog2E)));
+  const __m512 n = _mm512_roundscale_ps(y, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC), r = _mm512_sub_ps(y, n);
   __m512 p = _mm512_set1_ps(0.009582852944731712f);
   p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0.055906426161527634f));
   p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0.24024099111557007f));
   p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0.6931241750717163f));
-  return {n, _mm512_mul_ps(p, r)};
-}
-
-GODWIT_INLINE __m512 exp_nonpositive(__m512 x) {
-  const ExpParts parts = exp_parts(x);
-  return _mm512_scalef_ps(_mm512_add_ps(parts.fraction, _mm512_set1_ps(1.0f)), parts.n);
-}
-
-// (1 - e) / (1 + e) with e = exp(-2|x|), and 1 - e taken without cancellation: relative error below 5e-5.
-GODWIT_INLINE __m512 tanh_full(__m512 x) {
-  const __m512 one = _mm512_set1_ps(1.0f), sign = _mm512_set1_ps(-0.0f);
-  const ExpParts parts = exp_parts(_mm512_mul_ps(_mm512_abs_ps(x), _mm512_set1_ps(-2.0f)));
-  const __m512 scale = _mm512_scalef_ps(one, parts.n);
-  const __m512 rest = _mm512_fnmadd_ps(scale, parts.fraction, _mm512_sub_ps(one, scale));  // 1 - e
+  const __m512 scale = _mm512_scalef_ps(one, n);
+  const __m512 rest = _mm512_fnmadd_ps(scale, _mm512_mul_ps(p, r), _mm512_sub_ps(one, scale));  // 1 - e
   const __m512 magnitude = _mm512_div_ps(rest, _mm512_sub_ps(_mm512_set1_ps(2.0f), rest));
-  return _mm512_or_ps(magnitude, _mm512_and_ps(x, sign));
+  return _mm512_or_ps(magnitude, _mm512_and_ps(x, _mm512_set1_ps(-0.0f)));
+}
+
+// The largest lane of each of 16 vectors.
+HWY_INLINE __m512 lane_maxima(const __m512* rows) {
+  __m512 two[8], four[4], eight[2];  // lanes hold maxima of as many, for 2, 4 and 8 rows
+  for (int i = 0; i < 8; ++i)
+    two[i] = _mm512_max_ps(_mm512_unpacklo_ps(rows[2 * i], rows[2 * i + 1]),
+                           _mm512_unpackhi_ps(rows[2 * i], rows[2 * i + 1]));
+  for (int i = 0; i < 4; ++i) {
+    const __m512d a = _mm512_castps_pd(two[2 * i]), b = _mm512_castps_pd(two[2 * i + 1]);
+    four[i] = _mm512_max_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(a, b)), _mm512_castpd_ps(_mm512_unpackhi_pd(a, b)));
+  }
+  for (int i = 0; i < 2; ++i)
+    eight[i] = _mm512_max_ps(_mm512_shuffle_f32x4(four[2 * i], four[2 * i + 1], 0x44),
+                             _mm512_shuffle_f32x4(four[2 * i], four[2 * i + 1], 0xee));
+  return _mm512_max_ps(_mm512_shuffle_f32x4(eight[0], eight[1], 0x88), _mm512_shuffle_f32x4(eight[0], eight[1], 0xdd));
 }
 
 // bf16 of `low` in the lower half, of `high` in the upper half.
-GODWIT_INLINE __m512i to_bf16(__m512 low, __m512 high) {
+HWY_INLINE __m512i to_bf16(__m512 low, __m512 high) {
   return (__m512i)_mm512_cvtne2ps_pbh(high, low);
 }
 
 // 16 elements of two stored lines, each line in its half.
-GODWIT_INLINE __m512i join_lines(__m256i low, __m256i high, F16) {
+HWY_INLINE __m512i join_lines(__m256i low, __m256i high, F16) {
   return to_bf16(_mm512_cvtph_ps(low), _mm512_cvtph_ps(high));
 }
-GODWIT_INLINE __m512i join_lines(__m256i low, __m256i high, BF16) {
+HWY_INLINE __m512i join_lines(__m256i low, __m256i high, BF16) {
   return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
 }
 
-GODWIT_INLINE __m512i zip_order() {
+HWY_INLINE __m512i zip_order() {
   alignas(64) static constexpr uint16_t kOrder[32] = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
                                                       8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
   return _mm512_load_si512(kOrder);
 }
 
-GODWIT_INLINE __m256i load_half(const void* from) {
+HWY_INLINE __m256i load_half(const void* from) {
   return _mm256_loadu_si256(static_cast<const __m256i*>(from));
 }
 
+// Memory that will be read next, fetched into the second cache. Pages lie anywhere, so the processor cannot guess it;
+// fetching it bit by bit while this page is used keeps the memory busy all the time.
+struct Ahead {
+  const char* at = nullptr;
+  const char* end = nullptr;
+
+  HWY_INLINE void fetch(int lines) {
+    if (at >= end) return;
+    for (int i = 0; i < lines; ++i) _mm_prefetch(at + 64 * i, _MM_HINT_T1);
+    at += 64 * lines;
+  }
+};
+
 // Lines 2i and 2i + 1 of a stored matrix [lines, line_columns] become row i of each block of the operand `to`, whose
-// depth and columns (a multiple of 16) may be larger: zeros fill it. `ahead`: bytes from here to what is read next.
+// depth and columns (a multiple of 16) may be larger: zeros fill it.
 template <class T>
 void pack_operand(const T* from, size_t lines, size_t line_columns, size_t columns, size_t depth, uint16_t* to,
-                  ptrdiff_t ahead) {
+                  Ahead& ahead) {
   const __m512i zip = zip_order();
   const size_t block = depth * 16, even = lines / 2 * 2;
-  size_t column = 0;
-  for (; column + 32 <= std::min(columns, line_columns); column += 32) {  // a cache line of each line
-    const T* low = from + column;
-    uint16_t* row = to + column * depth;
-    for (size_t line = 0; line < even; line += 2, low += 2 * line_columns, row += 32) {
+  const size_t whole = std::min(columns, line_columns) / 32 * 32;  // columns in whole cache lines
+  for (size_t line = 0; line < even; line += 2) {
+    const T* low = from + line * line_columns;
+    uint16_t* row = to + line * 16;
+    for (size_t column = 0; column < whole; column += 32, low += 32, row += 2 * block) {
       const T* high = low + line_columns;
-      const char* next = reinterpret_cast<const char*>(low) + ahead;
-      _mm_prefetch(next, _MM_HINT_T0);
-      _mm_prefetch(next + line_columns * sizeof(T), _MM_HINT_T0);
+      ahead.fetch(1);
       const __m512i left = join_lines(load_half(low), load_half(high), T());
       const __m512i right = join_lines(load_half(low + 16), load_half(high + 16), T());
       _mm512_store_si512(row, _mm512_permutexvar_epi16(zip, left));
@@ -86,11 +114,10 @@ void pack_operand(const T* from, size_t lines, size_t line_columns, size_t colum
     }
   }
   // What is left: columns that do not fill a cache line, the last of an odd number of lines, zeros.
-  const size_t done = column;
-  for (column = 0; column < columns; column += 16) {
+  for (size_t column = 0; column < columns; column += 16) {
     const size_t left = line_columns - std::min(column, line_columns);
     const auto mask = static_cast<__mmask16>(left < 16 ? (1u << left) - 1 : 0xffff);
-    for (size_t line = column < done ? even : 0; line < depth; line += 2) {
+    for (size_t line = column < whole ? even : 0; line < depth; line += 2) {
       __m256i pair[2] = {_mm256_setzero_si256(), _mm256_setzero_si256()};
       for (size_t i = 0; i < 2 && line + i < lines; ++i)
         pair[i] = _mm256_maskz_loadu_epi16(mask, from + (line + i) * line_columns + column);

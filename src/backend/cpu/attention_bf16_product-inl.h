@@ -20,9 +20,11 @@ class VectorProduct {
  public:
   static constexpr size_t kStrip = 24;  // queries whose scores are in the first cache at a time
 
-  void multiply(Product product, size_t rows) const {
+  explicit VectorProduct(size_t /*most_rows*/) {}
+
+  void multiply(Product product, size_t rows, Ahead& ahead) const {
     for (; rows > 0; rows -= std::min<size_t>(rows, kMaxRows)) {
-      up_to<kMaxRows>(product, rows);
+      up_to<kMaxRows>(product, rows, ahead);
       product.a += kMaxRows * product.a_stride;
       product.c += kMaxRows * product.c_stride;
     }
@@ -32,24 +34,25 @@ class VectorProduct {
   static constexpr size_t kMaxRows = 6;
 
   template <size_t kRows>
-  static void up_to(const Product& product, size_t rows) {
+  static void up_to(const Product& product, size_t rows, Ahead& ahead) {
     if constexpr (kRows > 1) {
-      if (rows < kRows) return up_to<kRows - 1>(product, rows);
+      if (rows < kRows) return up_to<kRows - 1>(product, rows, ahead);
     }
     size_t column = 0;
-    for (; column + 64 <= product.columns; column += 64) block<kRows, 4>(product, column);
-    for (; column + 32 <= product.columns; column += 32) block<kRows, 2>(product, column);
-    for (; column < product.columns; column += 16) block<kRows, 1>(product, column);
+    for (; column + 64 <= product.columns; column += 64) block<kRows, 4>(product, column, ahead);
+    for (; column + 32 <= product.columns; column += 32) block<kRows, 2>(product, column, ahead);
+    for (; column < product.columns; column += 16) block<kRows, 1>(product, column, ahead);
   }
 
   template <size_t kRows, size_t kBlocks>
-  GODWIT_INLINE static void block(const Product& product, size_t column) {
+  HWY_INLINE static void block(const Product& product, size_t column, Ahead& ahead) {
     __m512 sum[kRows][kBlocks];
     for (size_t i = 0; i < kRows; ++i)
       for (size_t j = 0; j < kBlocks; ++j) sum[i][j] = _mm512_setzero_ps();
     const uint16_t* a = product.a;
     const uint16_t* b = product.b + column * product.b_depth;
     for (size_t k = 0; k < product.depth; k += 2, a += 2, b += 32) {
+      if (k % 8 == 0) ahead.fetch(8);
       __m512bh right[kBlocks];
       for (size_t j = 0; j < kBlocks; ++j) right[j] = (__m512bh)_mm512_load_si512(b + j * 16 * product.b_depth);
       for (size_t i = 0; i < kRows; ++i) {
@@ -65,66 +68,66 @@ class VectorProduct {
   }
 };
 
-// Tiles 0 to 3 hold C, 4 and 5 A, 6 and 7 B.
+// Tiles 0 to 3 hold 16 rows and up to 64 columns of C, 4 holds A, and B passes through 5 to 7.
 template <class Tiles>
 class TileProduct {
  public:
-  static constexpr size_t kStrip = 32;
+  static constexpr size_t kStrip = 16;
 
-  TileProduct() : tiles_(shapes()) {}
+  // A tile product takes as long as A has rows: no more than there are.
+  explicit TileProduct(size_t most_rows) : tiles_(shapes(static_cast<int>(std::min<size_t>(most_rows, 16)))) {}
 
-  void multiply(Product product, size_t rows) {
-    for (; rows > 16; rows -= std::min<size_t>(rows, 32)) {
-      strip<2>(product);
-      product.a += 32 * product.a_stride;
-      product.c += 32 * product.c_stride;
+  void multiply(Product product, size_t rows, Ahead& ahead) {
+    for (; rows > 0; rows -= std::min<size_t>(rows, 16)) {
+      size_t column = 0;
+      for (; column + 64 <= product.columns; column += 64) block<4>(product, column, ahead);
+      for (; column + 32 <= product.columns; column += 32) block<2>(product, column, ahead);
+      if (column < product.columns) block<1>(product, column, ahead);
+      product.a += 16 * product.a_stride;
+      product.c += 16 * product.c_stride;
     }
-    if (rows > 0) strip<1>(product);
   }
 
  private:
-  static TileShapes shapes() {
-    TileShapes all;
-    all.fill({16, 64});
-    return all;
+  static TileShapes shapes(int rows) {
+    return {{{rows, 64}, {rows, 64}, {rows, 64}, {rows, 64}, {rows, 64}, {16, 64}, {16, 64}, {16, 64}}};
   }
 
-  template <int kRowTiles>
-  void strip(const Product& product) {
-    size_t column = 0;
-    for (; column + 32 <= product.columns; column += 32) block<kRowTiles, 2>(product, column);
-    if (column < product.columns) block<kRowTiles, 1>(product, column);
-  }
-
-  template <int kRowTiles, int kColumnTiles>
-  void block(const Product& product, size_t column) {
+  template <int kColumnTiles>
+  void block(const Product& product, size_t column, Ahead& ahead) {
     const uint16_t* a = product.a;
     const uint16_t* b = product.b + column * product.b_depth;
-    const size_t a_bytes = product.a_stride * sizeof(uint16_t), c_bytes = product.c_stride * sizeof(float);
+    const size_t next = 16 * product.b_depth;  // from one column tile to the next
     tiles_.template zero<0>();
-    if constexpr (kColumnTiles == 2) tiles_.template zero<1>();
-    if constexpr (kRowTiles == 2) tiles_.template zero<2>();
-    if constexpr (kRowTiles == 2 && kColumnTiles == 2) tiles_.template zero<3>();
+    if constexpr (kColumnTiles > 1) tiles_.template zero<1>();
+    if constexpr (kColumnTiles > 2) {
+      tiles_.template zero<2>();
+      tiles_.template zero<3>();
+    }
     for (size_t k = 0; k < product.depth; k += 32, a += 32, b += 32 * 16) {
-      tiles_.template load<4>(a, a_bytes);
-      tiles_.template load<6>(b, 64);
-      tiles_.template dot_bf16<0, 4, 6>();
-      if constexpr (kColumnTiles == 2) {
-        tiles_.template load<7>(b + 16 * product.b_depth, 64);
-        tiles_.template dot_bf16<1, 4, 7>();
+      ahead.fetch(8 * kColumnTiles);
+      tiles_.template load<4>(a, product.a_stride * sizeof(uint16_t));
+      tiles_.template load<5>(b, 64);
+      tiles_.template dot_bf16<0, 4, 5>();
+      if constexpr (kColumnTiles > 1) {
+        tiles_.template load<6>(b + next, 64);
+        tiles_.template dot_bf16<1, 4, 6>();
       }
-      if constexpr (kRowTiles == 2) {
-        tiles_.template load<5>(a + 16 * product.a_stride, a_bytes);
-        tiles_.template dot_bf16<2, 5, 6>();
-        if constexpr (kColumnTiles == 2) tiles_.template dot_bf16<3, 5, 7>();
+      if constexpr (kColumnTiles > 2) {
+        tiles_.template load<7>(b + 2 * next, 64);
+        tiles_.template dot_bf16<2, 4, 7>();
+        tiles_.template load<5>(b + 3 * next, 64);
+        tiles_.template dot_bf16<3, 4, 5>();
       }
     }
     float* c = product.c + column;
+    const size_t c_bytes = product.c_stride * sizeof(float);
     tiles_.template store<0>(c, c_bytes);
-    if constexpr (kColumnTiles == 2) tiles_.template store<1>(c + 16, c_bytes);
-    if constexpr (kRowTiles == 2) tiles_.template store<2>(c + 16 * product.c_stride, c_bytes);
-    if constexpr (kRowTiles == 2 && kColumnTiles == 2)
-      tiles_.template store<3>(c + 16 * product.c_stride + 16, c_bytes);
+    if constexpr (kColumnTiles > 1) tiles_.template store<1>(c + 16, c_bytes);
+    if constexpr (kColumnTiles > 2) {
+      tiles_.template store<2>(c + 32, c_bytes);
+      tiles_.template store<3>(c + 48, c_bytes);
+    }
   }
 
   Tiles tiles_;

@@ -14,7 +14,9 @@
 template <class T, class Engine>
 class Bf16Walk {
  public:
-  static constexpr int kBlockQueries = 192;  // converting a page then costs about as much as a tenth of its use
+  // Converting a page then costs a few percent of its use, and a chunk of 512 rows makes blocks of the same size that
+  // begin where pages of 64 tokens do.
+  static constexpr int kBlockQueries = 256;
 
   static size_t width(const AttentionShape& shape) { return round_up(static_cast<size_t>(shape.head_dim), 16); }
   static size_t scratch_floats(const AttentionShape& shape, size_t queries) { return Layout(shape, queries).floats; }
@@ -43,11 +45,11 @@ class Bf16Walk {
           keys(depth * columns / 2),
           values(slots * width / 2),
           q(round_up(queries, kStrip) * depth / 2 + 16 * depth / 2),
-          scores(strip * std::max(slots, width)),
+          scores(strip * slots),
           weights((strip + 16) * slots / 2),
           bits(round_up(queries * columns / 16, 32) / 2),
-          floats(keys + 2 * values + q + scores + weights + 2 * 64 + round_up(queries, 16) * 17 + bits +
-                 2 * State::floats(queries, width)) {}
+          floats(keys + 2 * values + q + 2 * scores + weights + strip * width + 3 * 64 + round_up(queries, 16) * 16 +
+                 bits + 2 * State::floats(queries, width)) {}
 
     size_t depth, columns, slots, width, strip;
     size_t keys, values, q, scores, weights, bits, floats;  // floats' worth
@@ -57,15 +59,22 @@ class Bf16Walk {
     int begin = 0, end = 0;
   };
 
+  struct Strip {  // of queries
+    size_t begin = 0, end = 0;
+    size_t size() const { return end - begin; }
+  };
+
   PositionSpan span(int row) const { return {positions_[row], args_.window}; }
   void visit(const PageRef& ref, State& state);
   Rows mark_visible(const PageView& page, size_t& tokens);
   void mark(uint16_t* bits, SlotRange range) const;
-  void strip(const PageView& page, size_t begin, size_t end, size_t tokens, const uint16_t* row_bits, State& state);
-  void bias_and_cap(size_t count, size_t tokens, const float* bias);
-  void find_maxima(size_t begin, size_t count, size_t tokens, const uint16_t* row_bits, State& state);
-  void weigh(size_t begin, size_t count, size_t tokens);
-  void add_values(const uint16_t* values, size_t from, size_t begin, size_t count, size_t tokens, State& state);
+  void score(Strip strip, size_t tokens, float* scores);
+  void bias_and_cap(Strip strip, size_t tokens, const float* bias);
+  void find_maxima(Strip strip, size_t tokens, const uint16_t* row_bits, State& state);
+  void weigh(Strip strip, size_t from, size_t to, size_t tokens);
+  void multiply_values(const uint16_t* values, size_t from, size_t count, size_t tokens);
+  void accumulate(State& state);
+  void add_row_by_row(Strip strip, size_t tokens, State& state);
   const uint16_t* blanked_for(const uint16_t* bits, size_t tokens);
 
   const AttentionArgs& args_;
@@ -75,20 +84,23 @@ class Bf16Walk {
   const Layout at_;
   const int32_t* positions_;  // [rows]
   int32_t lowest_, highest_;
-  ptrdiff_t ahead_ = 0;  // bytes from the page at hand to the next
+  Ahead ahead_;  // the next page
 
-  uint16_t* keys_;      // operand [depth, columns]
-  uint16_t* values_;    // operand [slots, width]
-  uint16_t* blanked_;   // likewise
-  uint16_t* q_;         // [queries, depth], scaled
-  float* scores_;       // [strip, slots], then what they weigh: [strip, width]
-  uint16_t* weights_;   // [strip, slots]
-  float* reference_;    // [strip], what is subtracted from scores
-  float* correction_;   // [strip], for what was summed before
-  float* lane_sums_;    // [queries, 16]
-  uint16_t* row_bits_;  // [rows, columns / 16], which slots a row sees
+  uint16_t* keys_;             // operand [depth, columns]
+  uint16_t* values_;           // operand [slots, width]
+  uint16_t* blanked_;          // likewise
+  uint16_t* q_;                // [queries, depth], scaled
+  float* scores_;              // of the strip at hand, [strip, slots]
+  float* next_scores_;         // of the strip that comes next
+  uint16_t* weights_;          // [strip, slots]
+  float* reference_;           // [strip], what is subtracted from scores, times log2(e)
+  float* correction_;          // [strip], for what was summed before
+  float* weighed_;             // [strip, width], weighted values that state.out has yet to receive, ...
+  Strip waiting_;              // ... of which queries (none: empty), ...
+  float* waiting_correction_;  // ... and their correction
+  float* lane_sums_;           // [queries, 16]
+  uint16_t* row_bits_;         // [rows, columns / 16], which slots a row sees
   float* spare_;
-  bool finite_ = true;  // the values of the page at hand, as far as that matters
   Engine engine_;
 };
 
@@ -101,7 +113,8 @@ Bf16Walk<T, Engine>::Bf16Walk(const AttentionArgs& args, const AttentionShape& s
       group_(static_cast<size_t>(shape.group)),
       queries_(static_cast<size_t>(rows_) * group_),
       at_(shape, queries_),
-      positions_(reinterpret_cast<const int32_t*>(args.positions.data) + block.row_begin) {
+      positions_(reinterpret_cast<const int32_t*>(args.positions.data) + block.row_begin),
+      engine_(queries_) {
   lowest_ = *std::min_element(positions_, positions_ + rows_);
   highest_ = *std::max_element(positions_, positions_ + rows_);
   float* next = scratch;
@@ -111,9 +124,12 @@ Bf16Walk<T, Engine>::Bf16Walk(const AttentionArgs& args, const AttentionShape& s
   blanked_ = reinterpret_cast<uint16_t*>(take(at_.values));
   q_ = reinterpret_cast<uint16_t*>(take(at_.q));
   scores_ = take(at_.scores);
+  next_scores_ = take(at_.scores);
   weights_ = reinterpret_cast<uint16_t*>(take(at_.weights));
+  weighed_ = take(at_.strip * at_.width);
   reference_ = take(64);
   correction_ = take(64);
+  waiting_correction_ = take(64);
   lane_sums_ = take(round_up(queries_, 16) * 16);
   row_bits_ = reinterpret_cast<uint16_t*>(take(at_.bits));
   spare_ = next;
@@ -141,11 +157,14 @@ void Bf16Walk<T, Engine>::segment(uint32_t begin, uint32_t end, State& state) {
   std::fill_n(lane_sums_, queries_ * 16, 0.0f);
   const auto& pages = args_.plan->pages;
   for (uint32_t page = begin; page < end; ++page) {
-    const PageId next = pages[std::min<size_t>(page + 1, pages.size() - 1)].page;
-    ahead_ = (static_cast<ptrdiff_t>(next) - static_cast<ptrdiff_t>(pages[page].page)) *
-             static_cast<ptrdiff_t>(args_.format.page_bytes());
+    ahead_ = {};
+    if (page + 1 < pages.size()) {
+      ahead_.at = reinterpret_cast<const char*>(args_.slab + pages[page + 1].page * args_.format.page_bytes());
+      ahead_.end = ahead_.at + args_.format.page_bytes();
+    }
     visit(pages[page], state);
   }
+  accumulate(state);
   for (size_t i = 0; i < queries_; ++i) state.sum[i] = _mm512_reduce_add_ps(_mm512_load_ps(lane_sums_ + i * 16));
 }
 
@@ -193,40 +212,46 @@ void Bf16Walk<T, Engine>::visit(const PageRef& ref, State& state) {
   pack_operand(reinterpret_cast<const T*>(page.k), head_dim, at_.columns, round_up(tokens, 16), at_.depth, keys_,
                ahead_);
   pack_operand(reinterpret_cast<const T*>(page.v), tokens, head_dim, at_.width, at_.slots, values_, ahead_);
-  finite_ = seen == Visibility::kAll || all_finite(values_, 2 * at_.values);
+  const bool finite = seen == Visibility::kAll || all_finite(values_, 2 * at_.values);
+  // Vectors and tiles can work at the same time if neither has to wait for the other: the strip that comes next is
+  // scored amid the softmax of this one, and what this one weighs is added to the output amid the softmax of the next.
   const size_t end = static_cast<size_t>(rows.end) * group_;
-  for (size_t query = static_cast<size_t>(rows.begin) * group_; query < end; query += kStrip)
-    strip(page, query, std::min(query + kStrip, end), tokens, partly ? row_bits_ : nullptr, state);
+  Strip strip{static_cast<size_t>(rows.begin) * group_, 0};
+  strip.end = std::min(strip.begin + kStrip, end);
+  score(strip, tokens, scores_);
+  while (strip.begin < end) {
+    const Strip next{strip.end, std::min(strip.end + kStrip, end)};
+    const size_t half = strip.size() / 2;
+    if (args_.softcap > 0 || page.bias != nullptr) bias_and_cap(strip, tokens, page.bias);
+    find_maxima(strip, tokens, partly ? row_bits_ : nullptr, state);
+    weigh(strip, 0, half, tokens);
+    if (next.begin < end) score(next, tokens, next_scores_);
+    weigh(strip, half, strip.size(), tokens);
+    accumulate(state);
+    if (finite) {
+      multiply_values(values_, 0, strip.size(), tokens);
+      waiting_ = strip;
+      std::swap(correction_, waiting_correction_);
+    } else {
+      add_row_by_row(strip, tokens, state);
+    }
+    std::swap(scores_, next_scores_);
+    strip = next;
+  }
 }
 
-// Queries [begin, end) over a page. Without row_bits every slot of the first `tokens` is seen by all.
 template <class T, class Engine>
-void Bf16Walk<T, Engine>::strip(const PageView& page, size_t begin, size_t end, size_t tokens, const uint16_t* row_bits,
-                                State& state) {
-  const size_t count = end - begin;
+void Bf16Walk<T, Engine>::score(Strip strip, size_t tokens, float* scores) {
   engine_.multiply(
-      {q_ + begin * at_.depth, at_.depth, keys_, at_.depth, at_.depth, round_up(tokens, 16), scores_, at_.slots},
-      count);
-  if (args_.softcap > 0 || page.bias != nullptr) bias_and_cap(count, tokens, page.bias);
-  find_maxima(begin, count, tokens, row_bits, state);
-  weigh(begin, count, tokens);
-  if (finite_) {
-    add_values(values_, 0, begin, count, tokens, state);
-    return;
-  }
-  for (size_t query = begin; query < end;) {
-    const size_t row = query / group_, next = std::min(end, (row + 1) * group_);
-    add_values(blanked_for(row_bits_ + row * (at_.columns / 16), tokens), query - begin, query, next - query, tokens,
-               state);
-    query = next;
-  }
+      {q_ + strip.begin * at_.depth, at_.depth, keys_, at_.depth, at_.depth, round_up(tokens, 16), scores, at_.slots},
+      strip.size(), ahead_);
 }
 
 template <class T, class Engine>
-void Bf16Walk<T, Engine>::bias_and_cap(size_t count, size_t tokens, const float* bias) {
+void Bf16Walk<T, Engine>::bias_and_cap(Strip strip, size_t tokens, const float* bias) {
   const __m512 cap = _mm512_set1_ps(args_.softcap);
   const __m512 inverse = _mm512_set1_ps(args_.softcap > 0 ? 1.0f / args_.softcap : 0.0f);
-  for (size_t i = 0; i < count; ++i) {
+  for (size_t i = 0; i < strip.size(); ++i) {
     float* scores = scores_ + i * at_.slots;
     for (size_t t = 0; t < tokens; t += 16) {
       __m512 s = _mm512_load_ps(scores + t);
@@ -239,74 +264,93 @@ void Bf16Walk<T, Engine>::bias_and_cap(size_t count, size_t tokens, const float*
 
 // Unseen slots get the score -inf; then new maxima, and the correction of what was summed before.
 template <class T, class Engine>
-void Bf16Walk<T, Engine>::find_maxima(size_t begin, size_t count, size_t tokens, const uint16_t* row_bits,
-                                      State& state) {
-  const __m512 never = _mm512_set1_ps(kMinusInfinity);
-  for (size_t i = 0; i < count; ++i) {
-    float* scores = scores_ + i * at_.slots;
-    __m512 top = never;
-    if (row_bits == nullptr) {
-      for (size_t t = 0; t < tokens; t += 16) top = _mm512_max_ps(top, _mm512_load_ps(scores + t));
-    } else {
-      const uint16_t* bits = row_bits + (begin + i) / group_ * (at_.columns / 16);
-      for (size_t t = 0; t < tokens; t += 16) {
-        const __m512 s = _mm512_mask_blend_ps(bits[t / 16], never, _mm512_load_ps(scores + t));
-        _mm512_store_ps(scores + t, s);
-        top = _mm512_max_ps(top, s);
+void Bf16Walk<T, Engine>::find_maxima(Strip strip, size_t tokens, const uint16_t* row_bits, State& state) {
+  const __m512 never = _mm512_set1_ps(kMinusInfinity), one = _mm512_set1_ps(1.0f);
+  for (size_t begin = 0; begin < strip.size(); begin += 16) {
+    const size_t count = std::min<size_t>(16, strip.size() - begin);
+    __m512 tops[16];
+    for (size_t i = 0; i < count; ++i) {
+      float* scores = scores_ + (begin + i) * at_.slots;
+      __m512 top = never;
+      if (row_bits == nullptr) {
+        for (size_t t = 0; t < tokens; t += 16) top = _mm512_max_ps(top, _mm512_load_ps(scores + t));
+      } else {
+        const uint16_t* bits = row_bits + (strip.begin + begin + i) / group_ * (at_.columns / 16);
+        for (size_t t = 0; t < tokens; t += 16) {
+          const __m512 s = _mm512_mask_blend_ps(bits[t / 16], never, _mm512_load_ps(scores + t));
+          _mm512_store_ps(scores + t, s);
+          top = _mm512_max_ps(top, s);
+        }
       }
+      tops[i] = top;
     }
-    reference_[i] = _mm512_reduce_max_ps(top);
-  }
-  for (size_t i = 0; i < count; i += 16) {
-    const auto mask = static_cast<__mmask16>(count - i < 16 ? (1u << (count - i)) - 1 : 0xffff);
-    const __m512 page = _mm512_load_ps(reference_ + i);
-    const __m512 old = _mm512_mask_loadu_ps(never, mask, state.max + begin + i);
+    for (size_t i = count; i < 16; ++i) tops[i] = never;
+    const __m512 page = lane_maxima(tops);
+    float* maxima = state.max + strip.begin + begin;
+    const auto mask = static_cast<__mmask16>((1u << count) - 1);
+    const __m512 old = _mm512_mask_loadu_ps(never, mask, maxima);
     const __mmask16 rises = _mm512_cmp_ps_mask(page, old, _CMP_GT_OQ);
     const __m512 max = _mm512_mask_blend_ps(rises, old, page);
-    const __m512 one = _mm512_set1_ps(1.0f);
-    _mm512_mask_storeu_ps(state.max + begin + i, mask, max);
-    _mm512_store_ps(correction_ + i, _mm512_mask_blend_ps(rises, one, exp_nonpositive(_mm512_sub_ps(old, max))));
+    _mm512_mask_storeu_ps(maxima, mask, max);
+    _mm512_store_ps(correction_ + begin, _mm512_mask_blend_ps(rises, one, exp_nonpositive(_mm512_sub_ps(old, max))));
     // Without any finite score the reference is 0: weights are then 0, or NaN where a score is NaN.
-    const __mmask16 none = _mm512_cmp_ps_mask(max, never, _CMP_EQ_OQ);
-    _mm512_store_ps(reference_ + i, _mm512_mask_blend_ps(none, max, _mm512_setzero_ps()));
+    const __mmask16 some = _mm512_cmp_ps_mask(max, never, _CMP_NEQ_UQ);
+    _mm512_store_ps(reference_ + begin, _mm512_maskz_mul_ps(some, max, _mm512_set1_ps(kLog2E)));
   }
 }
 
-// Scores become weights, and zeros up to a whole number of pairs of vectors.
+// Scores of queries [from, to) of the strip become weights, and zeros up to a whole number of pairs of vectors.
 template <class T, class Engine>
-void Bf16Walk<T, Engine>::weigh(size_t begin, size_t count, size_t tokens) {
+void Bf16Walk<T, Engine>::weigh(Strip strip, size_t from, size_t to, size_t tokens) {
   const auto ones = (__m512bh)_mm512_set1_epi16(0x3f80);
-  for (size_t i = 0; i < count; ++i) {
+  const __m512 log2e = _mm512_set1_ps(kLog2E);
+  for (size_t i = from; i < to; ++i) {
     const float* scores = scores_ + i * at_.slots;
     uint16_t* weights = weights_ + i * at_.slots;
     const __m512 reference = _mm512_set1_ps(reference_[i]);
     __m512 sum = _mm512_setzero_ps();
     for (size_t t = 0; t < tokens; t += 32) {
-      const __m512 low = exp_nonpositive(_mm512_sub_ps(_mm512_load_ps(scores + t), reference));
+      const __m512 low = exp2_nonpositive(_mm512_fmsub_ps(_mm512_load_ps(scores + t), log2e, reference));
       __m512 high = _mm512_setzero_ps();
-      if (t + 16 < tokens) high = exp_nonpositive(_mm512_sub_ps(_mm512_load_ps(scores + t + 16), reference));
+      if (t + 16 < tokens) high = exp2_nonpositive(_mm512_fmsub_ps(_mm512_load_ps(scores + t + 16), log2e, reference));
       const __m512i both = to_bf16(low, high);
       _mm512_store_si512(weights + t, both);
       sum = _mm512_dpbf16_ps(sum, (__m512bh)both, ones);
     }
-    float* lane_sums = lane_sums_ + (begin + i) * 16;
+    float* lane_sums = lane_sums_ + (strip.begin + i) * 16;
     _mm512_store_ps(lane_sums, _mm512_fmadd_ps(_mm512_load_ps(lane_sums), _mm512_set1_ps(correction_[i]), sum));
   }
 }
 
-// Adds what `values` weigh to queries [begin, begin + count), whose weights start at `from` of the strip.
+// What `values` weigh for `count` queries, whose weights start at `from` of the strip.
 template <class T, class Engine>
-void Bf16Walk<T, Engine>::add_values(const uint16_t* values, size_t from, size_t begin, size_t count, size_t tokens,
-                                     State& state) {
+void Bf16Walk<T, Engine>::multiply_values(const uint16_t* values, size_t from, size_t count, size_t tokens) {
   engine_.multiply(
-      {weights_ + from * at_.slots, at_.slots, values, at_.slots, round_up(tokens, 32), at_.width, scores_, at_.width},
-      count);
-  for (size_t i = 0; i < count; ++i) {
-    const __m512 correction = _mm512_set1_ps(correction_[from + i]);
-    float* out = state.out + (begin + i) * at_.width;
-    const float* added = scores_ + i * at_.width;
+      {weights_ + from * at_.slots, at_.slots, values, at_.slots, round_up(tokens, 32), at_.width, weighed_, at_.width},
+      count, ahead_);
+}
+
+template <class T, class Engine>
+void Bf16Walk<T, Engine>::accumulate(State& state) {
+  for (size_t i = 0; i < waiting_.size(); ++i) {
+    const __m512 correction = _mm512_set1_ps(waiting_correction_[i]);
+    float* out = state.out + (waiting_.begin + i) * at_.width;
+    const float* weighed = weighed_ + i * at_.width;
     for (size_t j = 0; j < at_.width; j += 16)
-      _mm512_storeu_ps(out + j, _mm512_fmadd_ps(_mm512_loadu_ps(out + j), correction, _mm512_load_ps(added + j)));
+      _mm512_storeu_ps(out + j, _mm512_fmadd_ps(_mm512_loadu_ps(out + j), correction, _mm512_load_ps(weighed + j)));
+  }
+  waiting_ = {};
+}
+
+template <class T, class Engine>
+void Bf16Walk<T, Engine>::add_row_by_row(Strip strip, size_t tokens, State& state) {
+  for (size_t query = strip.begin; query < strip.end;) {
+    const size_t row = query / group_, end = std::min(strip.end, (row + 1) * group_), from = query - strip.begin;
+    multiply_values(blanked_for(row_bits_ + row * (at_.columns / 16), tokens), from, end - query, tokens);
+    waiting_ = {query, end};
+    std::copy_n(correction_ + from, waiting_.size(), waiting_correction_);
+    accumulate(state);
+    query = end;
   }
 }
 
