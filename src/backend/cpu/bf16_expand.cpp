@@ -7,6 +7,8 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "backend/cpu/dequant_blocks-inl.h"  // in every pass: its guard counts them
+
 #if HWY_TARGET == HWY_AVX3
 #include "backend/cpu/bf16_types-inl.h"
 

@@ -1,5 +1,5 @@
 // Stored weights as vectors of 32 bf16 numbers: one class per type, each value what dequantize() gives, rounded to
-// nearest even. To be included in Highway's AVX3 pass only.
+// nearest even. To be included in Highway's AVX3 pass only, after dequant_blocks-inl.h.
 //
 // A class offers kUnitBytes, the bytes of 256 values, and unit<8>(from, sink), which hands their eight vectors to
 // sink.put(i, vector). Types of smaller blocks have kSmallBlocks and unit<1>, too, for 32 values; plain numbers,
@@ -9,7 +9,6 @@
 // and scales are kept in memory, from where a multiplication broadcasts them for free.
 #include "backend/cpu/bf16_expand.h"
 #include "backend/cpu/bf16_vectors.h"
-#include "backend/cpu/dequant_blocks-inl.h"
 #include "base/check.h"
 #include "tensor/quant.h"
 
