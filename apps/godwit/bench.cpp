@@ -89,7 +89,7 @@ struct Bench {
       GODWIT_ASSIGN(Engine engine, model.open());
       MachineLimits limits;
       if (roofline) {
-        GODWIT_ASSIGN(limits, measure_limits(count));
+        GODWIT_ASSIGN(limits, measure_limits(count, options.simd));
       }
       SpeedMeter meter(engine);
       for (const SpeedTest& test : tests()) {
@@ -162,6 +162,8 @@ struct Bench {
                             {"fma_share", row.fma_share},
                             {"read_share", row.read_share}});
     return {{"fma_flops_per_second", limits.fma_flops_per_second},
+            {"fma_unit", limits.fma_unit},
+            {"streamed_flops_per_second", limits.streamed_flops_per_second},
             {"read_bytes_per_second", limits.read_bytes_per_second},
             {"operations", std::move(operations)}};
   }
@@ -172,11 +174,14 @@ struct Bench {
       const ordered_json& roofline = row["roofline"];
       if (row["threads"] != threads) {
         threads = row["threads"];
+        const double streamed = roofline["streamed_flops_per_second"];
         std::cout << fmt::format(
-            "\nLimits with {} thread{}: {:.1f} GFLOP/s (fp32 multiply-adds from registers), {:.1f} GB/s (reads of "
-            "memory).\n\n| test | operation | time | GFLOP/s | of limit | GB/s | of limit |\n"
+            "\nLimits with {} thread{}: {:.1f} GFLOP/s ({}{}), {:.1f} GB/s (reads of memory).\n\n| test | operation | "
+            "time | GFLOP/s | of limit | GB/s | of limit |\n"
             "|---|---|---:|---:|---:|---:|---:|\n",
             threads, threads == 1 ? "" : "s", roofline["fma_flops_per_second"].get<double>() / 1e9,
+            roofline["fma_unit"].get<std::string>(),
+            streamed > 0 ? fmt::format("; {:.1f} from the second cache", streamed / 1e9) : "",
             roofline["read_bytes_per_second"].get<double>() / 1e9);
       }
       for (const ordered_json& part : roofline["operations"]) {
@@ -194,8 +199,7 @@ struct Bench {
         << "\nCounted: matrix products, 2 FLOP per weight and row (one row of logits per step), every weight read "
            "once per step;\nattention, 4 FLOP per head dimension and visible pair of query head and key, visible "
            "K and V read once per step.\nNot counted: norms, RoPE, softmax, activations, sampling. Prompts are "
-           "bound by the first limit, generation by the second;\ntile units (AMX) may exceed the first, caches "
-           "the second.\n";
+           "bound by the first limit, generation by the second;\ncaches may exceed the second.\n";
   }
 };
 

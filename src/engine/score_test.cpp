@@ -25,6 +25,7 @@ TEST(Score, IsTheLogSoftmaxOfTransformersLogits) {
   const auto logits = golden<float>(file, "main.logits");
   EngineOptions options = options_for("qwen3");
   options.kv_codec = "f32";
+  options.simd = cpu_fp32_target();
   Session session = open(options).start();
   const auto scores = value_of(session.score(tokens));
   ASSERT_EQ(scores.size(), tokens.size());

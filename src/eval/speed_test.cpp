@@ -86,7 +86,10 @@ TEST(Roofline, SharesAreWorkOverTimeOverLimit) {
   result.seconds = {1, 3};  // with numbers that can be worked out
   result.matmul_seconds = 2;
   result.attention_seconds = 1;
-  const auto rows = roofline(test, result, cost, 64, {.fma_flops_per_second = 1e6, .read_bytes_per_second = 1e5});
+  MachineLimits limits;
+  limits.fma_flops_per_second = 1e6;
+  limits.read_bytes_per_second = 1e5;
+  const auto rows = roofline(test, result, cost, 64, limits);
   ASSERT_EQ(rows.size(), 4U);
   EXPECT_EQ(rows[0].time_share, 0.5);
   EXPECT_DOUBLE_EQ(rows[0].flops_per_second, work.matmul_flops);  // two repetitions in two seconds

@@ -7,6 +7,8 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "backend/cpu/dequant_blocks-inl.h"  // in every pass: its guard counts them
+
 #if HWY_TARGET == HWY_AVX3
 #include "backend/cpu/bf16_types-inl.h"
 
@@ -52,36 +54,44 @@ struct DotSink {
   }
 };
 
-// Four rows take turns, so that their sums' latencies overlap.
+// A weight row on its way through its units of 256 values.
+template <class Type, size_t kRows>
+struct RowWalk {
+  const std::byte* from;
+  DotSink<kRows> sink;
+
+  HWY_INLINE RowWalk(const WeightRows& w, size_t row, const uint16_t* x)
+      : from(w.first + std::min(row, w.rows - 1) * w.stride), sink{x, {}} {
+    for (__m512& sum : sink.sums) sum = _mm512_setzero_ps();
+  }
+  HWY_INLINE void unit(size_t ahead) {
+    prefetch_unit<Type>(from, ahead);
+    Type().template unit<8>(from, sink);
+    sink.skip(8);
+    from += Type::kUnitBytes;
+  }
+  HWY_INLINE void rest(size_t count) { walk_rest<Type>(from, count, sink); }
+};
+
+// Four rows take turns, so that their sums' latencies overlap. (Not an array of rows: GCC would keep that in memory.)
 template <class Type, size_t kRows>
 void dot_rows(const WeightRows& weights, const uint16_t* x, float* out) {
-  const Type type;
   const WeightRows w = weights;
-  const std::byte* from[4];
-  DotSink<kRows> sinks[4];
-#pragma GCC unroll 4
-  for (size_t i = 0; i < 4; ++i) {
-    from[i] = w.first + std::min(i, w.rows - 1) * w.stride + w.k / kSuperBlock * Type::kUnitBytes;
-    sinks[i].x = x;
-    for (__m512& sum : sinks[i].sums) sum = _mm512_setzero_ps();
+  RowWalk<Type, kRows> a(w, 0, x), b(w, 1, x), c(w, 2, x), d(w, 3, x);
+  for (size_t k = kSuperBlock; k <= w.count; k += kSuperBlock) {
+    a.unit(w.ahead);
+    b.unit(w.ahead);
+    c.unit(w.ahead);
+    d.unit(w.ahead);
   }
-  size_t count = w.count;
-  for (; count >= kSuperBlock; count -= kSuperBlock) {
-#pragma GCC unroll 4
-    for (size_t i = 0; i < 4; ++i) {
-#pragma GCC unroll 8
-      for (size_t line = 0; line < Type::kUnitBytes; line += 64)
-        _mm_prefetch(reinterpret_cast<const char*>(from[i]) + w.ahead + line, _MM_HINT_T0);
-      type.template unit<8>(from[i], sinks[i]);
-      sinks[i].skip(8);
-      from[i] += Type::kUnitBytes;
-    }
-  }
-#pragma GCC unroll 4
-  for (size_t i = 0; i < 4; ++i) walk_rest<Type>(from[i], count, sinks[i]);
+  const size_t rest = w.count % kSuperBlock;
+  a.rest(rest);
+  b.rest(rest);
+  c.rest(rest);
+  d.rest(rest);
 #pragma GCC unroll 2
   for (size_t r = 0; r < kRows; ++r)
-    _mm_storeu_ps(out + 4 * r, sum_lanes(sinks[0].sums[r], sinks[1].sums[r], sinks[2].sums[r], sinks[3].sums[r]));
+    _mm_storeu_ps(out + 4 * r, sum_lanes(a.sink.sums[r], b.sink.sums[r], c.sink.sums[r], d.sink.sums[r]));
 }
 
 template <size_t kRows>

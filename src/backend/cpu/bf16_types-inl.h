@@ -1,5 +1,5 @@
 // Stored weights as vectors of 32 bf16 numbers: one class per type, each value what dequantize() gives, rounded to
-// nearest even. To be included in Highway's AVX3 pass only.
+// nearest even. To be included in Highway's AVX3 pass only, after dequant_blocks-inl.h.
 //
 // A class offers kUnitBytes, the bytes of 256 values, and unit<8>(from, sink), which hands their eight vectors to
 // sink.put(i, vector). Types of smaller blocks have kSmallBlocks and unit<1>, too, for 32 values; plain numbers,
@@ -9,7 +9,6 @@
 // and scales are kept in memory, from where a multiplication broadcasts them for free.
 #include "backend/cpu/bf16_expand.h"
 #include "backend/cpu/bf16_vectors.h"
-#include "backend/cpu/dequant_blocks-inl.h"
 #include "base/check.h"
 #include "tensor/quant.h"
 
@@ -63,13 +62,17 @@ struct PlainType {
 
 // --- blocks of 32 that begin with an f16 scale
 
+// Four scales side by side, in a general register: vector units have enough to do.
 template <class Stored>
-HWY_INLINE void load_scales(const Stored* blocks, float (&scales)[8]) {  // gathered in general registers
-  const auto four = [](const Stored* b) {
-    return static_cast<int64_t>(uint64_t{b[0].d} | uint64_t{b[1].d} << 16 | uint64_t{b[2].d} << 32 |
-                                uint64_t{b[3].d} << 48);
-  };
-  _mm256_store_ps(scales, _mm256_cvtph_ps(_mm_set_epi64x(four(blocks + 4), four(blocks))));
+HWY_INLINE int64_t four_scales(const Stored* b) {
+  uint64_t low = b[0].d | static_cast<uint64_t>(b[1].d) << 16, high = b[2].d | static_cast<uint64_t>(b[3].d) << 16;
+  asm("" : "+r"(low), "+r"(high));
+  return static_cast<int64_t>(low | high << 32);
+}
+
+template <class Stored>
+HWY_INLINE void load_scales(const Stored* blocks, float (&scales)[8]) {
+  _mm256_store_ps(scales, _mm256_cvtph_ps(_mm_set_epi64x(four_scales(blocks + 4), four_scales(blocks))));
   leave_in_memory(scales);
 }
 
@@ -86,17 +89,17 @@ HWY_INLINE __m512i nibble_indices(const uint8_t* codes, __m512i offset) {
   return _mm512_ternarylogic_epi32(words, _mm512_set1_epi16(15), offset, 0xEA);  // (words & 15) | offset
 }
 
-inline constexpr float kQ4_0Levels[16] = {-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7};
+inline constexpr Levels kQ4_0({-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7});
 
 // Q4_0 and IQ4_NL: scale * level[code]. Two blocks share a table of 2 * 16 values.
-template <class Stored, const float* kLevels>
+template <class Stored, const Levels& kLevels>
 struct LevelsType {
   static constexpr bool kSmallBlocks = true;
   static constexpr size_t kUnitBytes = 8 * sizeof(Stored);
   template <size_t kCount, class Sink>
   HWY_INLINE void unit(const std::byte* from, Sink& sink) const {
     const auto* blocks = reinterpret_cast<const Stored*>(from);
-    const __m512 levels = _mm512_loadu_ps(kLevels);
+    const __m512 levels = _mm512_loadu_ps(kLevels.values);
     const __m512i lower = _mm512_setzero_si512(), upper = _mm512_set1_epi16(16);
     alignas(32) float scales[kCount];
     load_scales(blocks, scales);
@@ -269,6 +272,13 @@ struct DequantizedType {
   }
 };
 
+template <class Type>
+HWY_INLINE void prefetch_unit(const std::byte* from, size_t ahead) {
+#pragma GCC unroll 8
+  for (size_t line = 0; line < Type::kUnitBytes; line += 64)
+    _mm_prefetch(reinterpret_cast<const char*>(from) + ahead + line, _MM_HINT_T0);
+}
+
 // The last, less than 256 values of a row.
 template <class Type, class Sink>
 HWY_INLINE void walk_rest(const std::byte* from, size_t count, Sink& sink) {
@@ -288,9 +298,7 @@ HWY_INLINE void walk_row(const std::byte* row, size_t k, size_t count, size_t ah
   const Type type;
   const std::byte* from = row + k / kSuperBlock * Type::kUnitBytes;
   for (; count >= kSuperBlock; count -= kSuperBlock, from += Type::kUnitBytes, sink.skip(8)) {
-#pragma GCC unroll 8
-    for (size_t line = 0; line < Type::kUnitBytes; line += 64)
-      _mm_prefetch(reinterpret_cast<const char*>(from) + ahead + line, _MM_HINT_T0);
+    prefetch_unit<Type>(from, ahead);
     type.template unit<8>(from, sink);
   }
   walk_rest<Type>(from, count, sink);
@@ -305,7 +313,7 @@ auto bf16_function(DType dtype) {
     case DType::kQ8_0:
       return Functions::template of<Q8_0Type>();
     case DType::kQ4_0:
-      return Functions::template of<LevelsType<BlockQ4_0, kQ4_0Levels>>();
+      return Functions::template of<LevelsType<BlockQ4_0, kQ4_0>>();
     case DType::kQ4_1:
       return Functions::template of<SmallBlockType<AffineBlock<BlockQ4_1>, BlockQ4_1>>();
     case DType::kQ5_0:
@@ -323,7 +331,7 @@ auto bf16_function(DType dtype) {
     case DType::kQ6_K:
       return Functions::template of<Q6_KType>();
     case DType::kIQ4_NL:
-      return Functions::template of<LevelsType<BlockIQ4_NL, kIq4.values>>();
+      return Functions::template of<LevelsType<BlockIQ4_NL, kIq4>>();
     case DType::kIQ4_XS:
       return Functions::template of<IQ4_XSType>();
     case DType::kMXFP4:

@@ -9,10 +9,13 @@
 #include <hwy/base.h>
 
 // GCC 12 takes the undefined vectors inside its own intrinsics for uninitialized ones.
-HWY_DIAGNOSTICS(push)
-HWY_DIAGNOSTICS_OFF(disable : 4701, ignored "-Wmaybe-uninitialized")
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#ifndef __clang__
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
 #include <immintrin.h>
-HWY_DIAGNOSTICS(pop)
+#pragma GCC diagnostic pop
 
 // All that Highway's AVX3 has, so that its functions can be inlined, and more.
 #define GODWIT_BF16_BEGIN                                                                                  \

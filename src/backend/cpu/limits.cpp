@@ -99,7 +99,8 @@ double read_round(ThreadPool& pool, std::span<const float> memory) {
   return static_cast<double>(memory.size_bytes());
 }
 
-Result<MachineLimits> measure_limits(int threads) {
+Result<MachineLimits> measure_limits(int threads, const std::string& simd) {
+  GODWIT_ASSIGN(const cpu::Kernels kernels, cpu::kernels_for(simd));
   const Buffer buffer = cpu::aligned_buffer(kReadRoundFloats * sizeof(float));
   if (buffer.data() == nullptr)
     return errorf(ErrorCode::kExhausted, "the system has no {} bytes of memory to measure the bandwidth with",
@@ -108,7 +109,17 @@ Result<MachineLimits> measure_limits(int threads) {
   std::fill(memory.begin(), memory.end(), 1.0F);
   ThreadPool pool(threads);
   MachineLimits limits;
-  limits.fma_flops_per_second = best_rate([&] { return fma_round(pool); });
+  if (kernels.target == "AMX_BF16") {
+    limits.fma_unit = "bf16 tiles from registers";
+    limits.fma_flops_per_second = best_rate([&] { return tile_round(pool); });
+    limits.streamed_flops_per_second = best_rate([&] { return streamed_tile_round(pool); });
+  } else if (kernels.target == "AVX512_BF16") {
+    limits.fma_unit = "bf16 dot products from registers";
+    limits.fma_flops_per_second = best_rate([&] { return bf16_dot_round(pool); });
+  } else {
+    limits.fma_unit = "fp32 multiply-adds from registers";
+    limits.fma_flops_per_second = best_rate([&] { return fma_round(pool); });
+  }
   limits.read_bytes_per_second = best_rate([&] { return read_round(pool, memory); });
   return limits;
 }

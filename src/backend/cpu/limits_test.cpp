@@ -24,12 +24,17 @@ TEST(Limits, AReadRoundCountsItsBytes) {
 }
 
 TEST(Limits, OfThisMachineAreNoNonsense) {
-  const auto limits = measure_limits(1);
-  ASSERT_TRUE(limits.has_value());
-  EXPECT_GT(limits->fma_flops_per_second, 1e7);
-  EXPECT_LT(limits->fma_flops_per_second, 1e13);
-  EXPECT_GT(limits->read_bytes_per_second, 1e7);
-  EXPECT_LT(limits->read_bytes_per_second, 1e13);
+  for (const std::string& simd : {cpu_simd_targets().front(), cpu_fp32_target()}) {
+    const auto limits = measure_limits(1, simd);
+    ASSERT_TRUE(limits.has_value());
+    EXPECT_GT(limits->fma_flops_per_second, 1e7);
+    EXPECT_LT(limits->fma_flops_per_second, 1e13);
+    EXPECT_EQ(limits->fma_unit.find("bf16") == std::string::npos, simd == cpu_fp32_target());
+    EXPECT_LE(limits->streamed_flops_per_second, 1.1 * limits->fma_flops_per_second);
+    EXPECT_GT(limits->read_bytes_per_second, 1e7);
+    EXPECT_LT(limits->read_bytes_per_second, 1e13);
+  }
+  EXPECT_FALSE(measure_limits(1, "AVX9").has_value());
 }
 
 }  // namespace
