@@ -66,7 +66,7 @@ void fill_attention(Kernels& table);    // kv_write, attention and its f32 twin,
 void fill_matmul_bf16(Kernels& table);  // matmul, expert_matmul
 void fill_matmul_amx(Kernels& table);
 void fill_matmul_amx_emulated(Kernels& table);
-void fill_attention_bf16(Kernels& table);  // attention, kv_write
+void fill_attention_bf16(Kernels& table);  // attention
 void fill_attention_amx(Kernels& table);
 void fill_attention_amx_emulated(Kernels& table);
 // The scalar references; route has no SIMD version and is shared.
