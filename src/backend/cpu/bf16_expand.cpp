@@ -65,9 +65,7 @@ struct RowWalk {
     for (__m512& sum : sink.sums) sum = _mm512_setzero_ps();
   }
   HWY_INLINE void unit(size_t ahead) {
-    prefetch_unit<Type>(from, ahead);
-    Type().template unit<8>(from, sink);
-    sink.skip(8);
+    walk_unit<Type>(from, ahead, sink);
     from += Type::kUnitBytes;
   }
   HWY_INLINE void rest(size_t count) { walk_rest<Type>(from, count, sink); }

@@ -272,11 +272,23 @@ struct DequantizedType {
   }
 };
 
-template <class Type>
-HWY_INLINE void prefetch_unit(const std::byte* from, size_t ahead) {
-#pragma GCC unroll 8
-  for (size_t line = 0; line < Type::kUnitBytes; line += 64)
-    _mm_prefetch(reinterpret_cast<const char*>(from) + ahead + line, _MM_HINT_T0);
+// Hands vectors on and prefetches a line of the unit that lies ahead with each: all at once would fill the queue.
+template <class Type, class Sink>
+struct PrefetchingSink {
+  static_assert(Type::kUnitBytes <= 8 * 64);
+  Sink& sink;
+  const std::byte* ahead;
+  HWY_INLINE void put(size_t block, __m512i values) {
+    if (64 * block < Type::kUnitBytes) _mm_prefetch(reinterpret_cast<const char*>(ahead) + 64 * block, _MM_HINT_T0);
+    sink.put(block, values);
+  }
+};
+
+template <class Type, class Sink>
+HWY_INLINE void walk_unit(const std::byte* from, size_t ahead, Sink& sink) {
+  PrefetchingSink<Type, Sink> prefetching{sink, from + ahead};
+  Type().template unit<8>(from, prefetching);
+  sink.skip(8);
 }
 
 // The last, less than 256 values of a row.
@@ -295,12 +307,8 @@ HWY_INLINE void walk_rest(const std::byte* from, size_t count, Sink& sink) {
 // bytes further on is prefetched meanwhile.
 template <class Type, class Sink>
 HWY_INLINE void walk_row(const std::byte* row, size_t k, size_t count, size_t ahead, Sink sink) {
-  const Type type;
   const std::byte* from = row + k / kSuperBlock * Type::kUnitBytes;
-  for (; count >= kSuperBlock; count -= kSuperBlock, from += Type::kUnitBytes, sink.skip(8)) {
-    prefetch_unit<Type>(from, ahead);
-    type.template unit<8>(from, sink);
-  }
+  for (; count >= kSuperBlock; count -= kSuperBlock, from += Type::kUnitBytes) walk_unit<Type>(from, ahead, sink);
   walk_rest<Type>(from, count, sink);
 }
 
