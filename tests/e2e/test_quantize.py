@@ -11,7 +11,8 @@ BLOCKS_OF_32 = ["q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "iq4_nl", "mxfp4"]
 BLOCKS_OF_256 = {"q2_k": 12, "q3_k": 2, "q4_k": 1.2, "q5_k": 1.03, "q6_k": 1.02, "iq4_xs": 1.2}
 # What only its config.json can say; a GGUF file has no key for it.
 NOT_IN_GGUF = {"llama-yarn-mscale"}
-ASK = ("-p", "The cat sat on 42 mats.", "-n", "24", "--ignore-eos", "--kv-codec", "f32")
+# In fp32 throughout: the fast targets round activations to bf16 unless weights are stored as f32.
+ASK = ("-p", "The cat sat on 42 mats.", "-n", "24", "--ignore-eos", "--kv-codec", "f32", "--simd", "reference")
 
 
 def convert(godwit, source, kind, out, *more):
