@@ -27,6 +27,7 @@ struct EngineInfo {
   std::string family;   // "llama"
   std::string backend;  // what computes, in words
   std::string kv_codec;
+  std::string kv_policy;  // empty: none
   uint64_t weight_bytes = 0;
   int64_t context_tokens = 0;  // longest sequence
   uint64_t kv_budget_bytes = 0;
