@@ -30,6 +30,7 @@ struct EngineInfo {
   std::string kv_policy;  // empty: none
   uint64_t weight_bytes = 0;
   int64_t context_tokens = 0;  // longest sequence
+  int prefill_chunk = 0;       // tokens of a prompt that run at once
   uint64_t kv_budget_bytes = 0;
   uint64_t kv_bytes_in_use = 0;
   uint64_t kv_bytes_peak = 0;

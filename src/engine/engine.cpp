@@ -89,6 +89,7 @@ EngineInfo Engine::info() const {
   info.kv_policy = e.options.kv_policy;
   info.weight_bytes = e.weight_bytes;
   info.context_tokens = e.memory.context_tokens;
+  info.prefill_chunk = e.options.prefill_chunk;
   info.kv_budget_bytes = e.pool->budget_bytes();
   info.kv_bytes_in_use = e.pool->bytes_in_use();
   info.kv_bytes_peak = e.pool->peak_bytes();

@@ -3,7 +3,8 @@
 // KvBudget, as text:  AMOUNT[:split=head|layer|all]
 //   AMOUNT   4096: slots per head on average · 25%: that share of the tokens so far · 64MiB: bytes of the whole
 //            sequence, pages and what goes with them
-//   split    head: every head has the same number of slots · layer: the heads of a layer compete · all: all heads do
+//   split    head: every head may have the same number of slots, and what one has no use for goes to others · layer:
+//   the heads of a layer compete · all: all heads do
 // KvTrigger, as text: prefill: after a prompt · chunk: also after every chunk of one, and as many generated tokens · N:
 //   after N tokens, computed in whatever way
 #pragma once

@@ -53,7 +53,7 @@ class KvPolicy {
  public:
   virtual ~KvPolicy() = default;
   virtual KvNeeds needs() const { return {}; }
-  // Higher is better; of equal slots the newer is better. kKeepSlot and kDropSlot are as their names say; NaN is a bug.
+  // Higher is better; of equal slots the newer is better. kKeepSlot and kDropSlot are as their names say; NaN is worst.
   virtual void score(const KvHeadView& head, std::span<float> scores) const = 0;
   // A layer's part of the budget is in proportion to the sum of this over its heads.
   virtual double demand(const KvHeadView&) const { return 1; }

@@ -39,7 +39,8 @@ class Ranking {
   std::vector<uint32_t> order_;
 };
 
-// How many slots each head of a pool keeps when all compete for `total`.
+// How many granules of slots each head of a pool keeps when all compete for `total` of them. A granule is worth what
+// its best slot is.
 std::vector<size_t> compete(std::span<const Ranking> heads, size_t total, size_t safeguard, size_t granule) {
   struct Candidate {
     float score;
@@ -50,10 +51,11 @@ std::vector<size_t> compete(std::span<const Ranking> heads, size_t total, size_t
   std::vector<Candidate> rest;
   size_t taken = 0;
   for (uint32_t h = 0; h < heads.size(); ++h) {
-    counts.push_back(std::min(heads[h].size(), safeguard));
-    taken += (counts.back() + granule - 1) / granule * granule;
-    for (size_t rank = counts.back(); rank < heads[h].size(); ++rank)
-      rest.push_back({heads[h].score_at(rank), heads[h].position_at(rank), h});
+    const size_t has = (heads[h].size() + granule - 1) / granule;
+    counts.push_back(std::min(has, safeguard));
+    taken += counts.back();
+    for (size_t i = counts.back(); i < has; ++i)
+      rest.push_back({heads[h].score_at(i * granule), heads[h].position_at(i * granule), h});
   }
   const size_t open = std::min(total - std::min(total, taken), rest.size());
   std::nth_element(rest.begin(), rest.begin() + static_cast<ptrdiff_t>(open), rest.end(),
@@ -110,32 +112,35 @@ std::vector<std::vector<uint32_t>> select_slots(std::span<const ScoredHead> head
   const auto layers = static_cast<size_t>(shape.layers), per_layer = static_cast<size_t>(shape.kv_heads);
   const size_t granule = selection.granule;
   GODWIT_CHECK(heads.size() == layers * per_layer && selection.demands.size() == layers);
-  GODWIT_CHECK(selection.slots_per_head >= granule && granule > 0);
+  GODWIT_CHECK(granule > 0 && selection.slots_per_head >= granule);
   const std::vector<Ranking> rankings(heads.begin(), heads.end());
+  const size_t share = selection.slots_per_head / granule;  // from here on in granules
+  const size_t safeguard = std::max<size_t>(1, share / kSafeguard);
   std::vector<size_t> counts;
-  const size_t safeguard = std::max(granule, selection.slots_per_head / kSafeguard / granule * granule);
   if (selection.split == KvBudget::Split::kAll) {
-    counts = compete(rankings, selection.slots_per_head * heads.size(), safeguard, granule);
+    counts = compete(rankings, share * heads.size(), safeguard, granule);
   } else {
-    std::vector<size_t> caps(layers, 0);
-    for (size_t h = 0; h < heads.size(); ++h) caps[h / per_layer] += rankings[h].size();
-    const std::vector<size_t> totals = deal(selection.slots_per_head * heads.size(), selection.demands, caps);
+    std::vector<size_t> caps, layer_caps(layers, 0);
+    for (size_t h = 0; h < heads.size(); ++h) {
+      caps.push_back((rankings[h].size() + granule - 1) / granule);
+      layer_caps[h / per_layer] += caps[h];
+    }
+    const std::vector<size_t> totals = deal(share * heads.size(), selection.demands, layer_caps);
+    const std::vector<double> equal(per_layer, 1);
     for (size_t layer = 0; layer < layers; ++layer) {
-      const std::span<const Ranking> pool = std::span(rankings).subspan(layer * per_layer, per_layer);
-      if (selection.split == KvBudget::Split::kLayer) {
-        const auto share = compete(pool, totals[layer], std::min(safeguard, totals[layer] / per_layer), granule);
-        counts.insert(counts.end(), share.begin(), share.end());
-      } else {
-        for (const Ranking& head : pool) counts.push_back(std::min(head.size(), totals[layer] / per_layer));
-      }
+      const size_t first = layer * per_layer;
+      std::vector<size_t> dealt;
+      if (selection.split == KvBudget::Split::kLayer)
+        dealt = compete(std::span(rankings).subspan(first, per_layer), totals[layer],
+                        std::min(safeguard, totals[layer] / per_layer), granule);
+      else
+        dealt = deal(totals[layer], equal, std::span(caps).subspan(first, per_layer));
+      counts.insert(counts.end(), dealt.begin(), dealt.end());
     }
   }
   std::vector<std::vector<uint32_t>> kept;
-  for (size_t h = 0; h < heads.size(); ++h) {
-    // A last page that is not full is there only where the budget has a whole one for it.
-    const bool whole = counts[h] <= safeguard && counts[h] == rankings[h].size();
-    kept.push_back(rankings[h].best(whole ? counts[h] : counts[h] / granule * granule));
-  }
+  for (size_t h = 0; h < heads.size(); ++h)
+    kept.push_back(rankings[h].best(std::min(rankings[h].size(), counts[h] * granule)));
   return kept;
 }
 

@@ -19,7 +19,7 @@ std::vector<size_t> deal(size_t total, std::span<const double> demands, std::spa
 
 struct KvSelection {
   size_t slots_per_head = 0;  // the budget, on average over heads
-  size_t granule = 1;         // slots are taken in so many at a time (a page), or all that a small head has
+  size_t granule = 1;         // slots are dealt so many at a time: a page, where bytes count
   KvBudget::Split split = KvBudget::Split::kHead;
   std::span<const double> demands;  // [layers], of the budget
 };
