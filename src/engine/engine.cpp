@@ -42,15 +42,13 @@ Status Engine::Impl::load(const ModelSource& source) {
                                                     shape, format, config.heads));
   }
   if (options.profile) backend = make_timed_backend(std::move(backend), seconds);
-  std::function<uint64_t(int64_t)> most_slots;
-  if (retention) most_slots = [&](int64_t tokens) { return retention->most_slots(tokens, shape, format); };
   const int logit_rows = std::min(options.prefill_chunk, kMostLogitRows);
   GODWIT_ASSIGN(memory, plan_memory({.memory_bytes = backend->memory_bytes(),
                                      .weight_bytes = weight_bytes,
                                      .workspace_bytes = Workspace::bytes(config, options.prefill_chunk, logit_rows),
                                      .context_tokens = options.context_tokens,
                                      .kv_budget_bytes = options.kv_budget_bytes,
-                                     .most_slots = most_slots},
+                                     .residence = retention ? retention->residence(shape, format) : KvResidence()},
                                     config, format, label));
   GODWIT_ASSIGN(vocabulary, load_vocabulary(source, options.chat_template, options.chat_template_name));
   if (vocabulary->tokenizer.vocab_size() > config.vocab_size)

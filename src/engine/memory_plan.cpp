@@ -39,11 +39,11 @@ Result<MemoryPlan> plan_memory(const MemoryRequest& request, const ModelConfig& 
   const uint64_t column = heads * format.page_bytes();
   const auto page_tokens = static_cast<uint64_t>(format.page_tokens);
   auto sequence_bytes = [&](int64_t tokens) {
-    if (!request.most_slots)
-      return saturating_product((static_cast<uint64_t>(tokens) + page_tokens - 1) / page_tokens, column);
+    const uint64_t slots = request.residence.most_slots(static_cast<uint64_t>(tokens));
+    const uint64_t pages = (slots + page_tokens - 1) / page_tokens;
+    if (request.residence.whole()) return saturating_product(pages, column);
     // Where entries are dropped, each head may have a page that is not full, and positions beside every page.
-    return saturating_product((request.most_slots(tokens) + page_tokens - 1) / page_tokens + 1,
-                              column + heads * format.aux_bytes());
+    return saturating_product(pages + 1, column + heads * format.aux_bytes());
   };
   const int64_t wanted = request.context_tokens > 0 ? request.context_tokens : config.context_length;
   const uint64_t free = request.memory_bytes > 0 ? usable - fixed : UINT64_MAX / 4;

@@ -1,14 +1,15 @@
 // How much of a cache may stay, and when that is looked at.
 //
-// KvBudget, as text:  AMOUNT[:split=head|layer|all]
-//   AMOUNT   4096: slots per head on average · 25%: that share of the tokens so far · 64MiB: bytes of the whole
-//            sequence, pages and what goes with them
-//   split    head: every head may have the same number of slots, and what one has no use for goes to others · layer:
-//   the heads of a layer compete · all: all heads do
-// KvTrigger, as text: prefill: after a prompt · chunk: also after every chunk of one, and as many generated tokens · N:
-//   after N tokens, computed in whatever way
+// KvBudget as text is AMOUNT[:split=head|layer|all].
+// - AMOUNT: 4096, slots per head on average; 25%, that share of the tokens so far; 64MiB, bytes of the whole sequence,
+//   pages and what goes with them.
+// - split: head, every head may have the same number of slots, and what one has no use for goes to others; layer, the
+//   heads of a layer compete; all, all heads do.
+// KvTrigger as text is prefill, after a prompt; chunk, also after every chunk of one and as many generated tokens; or
+// N, after N tokens, computed in whatever way.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string_view>
 #include <vector>
@@ -32,6 +33,17 @@ struct KvBudget {
   // What a head's number of slots is rounded down to, so that bytes hold whatever the split.
   size_t granule(const KvFormat& format) const {
     return unit == Unit::kBytes ? static_cast<size_t>(format.page_tokens) : 1;
+  }
+};
+
+// How much of a sequence is ever in memory at once: so many slots per head on average, and a share of its tokens.
+struct KvResidence {
+  double share = 1;
+  uint64_t slots = 0;
+
+  bool whole() const { return share >= 1; }
+  uint64_t most_slots(uint64_t tokens) const {
+    return whole() ? tokens : std::min(tokens, slots + static_cast<uint64_t>(share * static_cast<double>(tokens)));
   }
 };
 

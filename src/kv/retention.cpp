@@ -36,12 +36,11 @@ Result<std::shared_ptr<const KvRetentionRules>> KvRetentionRules::make(const KvR
   return rules;
 }
 
-uint64_t KvRetentionRules::most_slots(int64_t tokens, const KvShape& shape, const KvFormat& format) const {
-  const auto all = static_cast<uint64_t>(tokens);
-  if (most_between() == 0) return all;
-  const uint64_t kept =
-      budget.slots_per_head(static_cast<int32_t>(std::min<int64_t>(tokens, INT32_MAX)), shape, format);
-  return std::min(all, kept + static_cast<uint64_t>(most_between()));
+KvResidence KvRetentionRules::residence(const KvShape& shape, const KvFormat& format) const {
+  const auto between = static_cast<uint64_t>(most_between());
+  if (between == 0 || (budget.unit == KvBudget::Unit::kShare && budget.share >= 1)) return {};
+  if (budget.unit == KvBudget::Unit::kShare) return {budget.share, between};
+  return {0, budget.slots_per_head(INT32_MAX, shape, format) + between};
 }
 
 KvRetention::KvRetention(std::shared_ptr<const KvRetentionRules> rules, KvSequence& sequence)

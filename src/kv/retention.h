@@ -3,7 +3,7 @@
 //
 // A drop cannot be undone: forgetting tokens that came before one is exact only if the sequence is computed anew, see
 // shortest_exact(). With a trigger that fires every n tokens, a sequence never holds more than the budget and the
-// larger of n and one chunk (KvRetentionRules::most_slots).
+// larger of n and one chunk (KvRetentionRules::residence).
 #pragma once
 
 #include <optional>
@@ -36,8 +36,7 @@ struct KvRetentionRules {
 
   // Tokens that may come between two looks, whatever the cut into steps; 0: no bound.
   int most_between() const { return trigger.every > 0 ? std::max(trigger.every, prefill_chunk) : 0; }
-  // Slots per head, on average, that a sequence of `tokens` tokens ever holds.
-  uint64_t most_slots(int64_t tokens, const KvShape& shape, const KvFormat& format) const;
+  KvResidence residence(const KvShape& shape, const KvFormat& format) const;
 };
 
 class KvRetention final : public AttentionObserver {
