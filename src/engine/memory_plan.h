@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <string>
 
-#include "backend/kv_format.h"
 #include "base/result.h"
+#include "kv/budget.h"
 #include "model/config.h"
 
 namespace godwit {
@@ -16,6 +16,7 @@ struct MemoryRequest {
   uint64_t workspace_bytes = 0;
   int64_t context_tokens = 0;    // asked for; 0: as long as possible
   uint64_t kv_budget_bytes = 0;  // asked for; 0: derived
+  KvResidence residence = {};    // what a sequence holds of its tokens
 };
 
 struct MemoryPlan {

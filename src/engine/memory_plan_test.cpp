@@ -76,6 +76,21 @@ TEST(MemoryPlan, Plans) {
   }
 }
 
+TEST(MemoryPlan, WhereEntriesAreDroppedTheContextMayOutgrowTheMemory) {
+  // 64 entries and 64 between two drops are two pages; one more may be begun. A page's positions take 512 bytes.
+  const uint64_t needed = 3 * (kColumn + 4 * 512);
+  const MemoryRequest capped{.memory_bytes = 10 * kGiB, .kv_budget_bytes = needed, .residence = {0, 128}};
+  EXPECT_EQ(plan(capped, 1 << 20)->context_tokens, 1 << 20);
+  MemoryRequest less = capped;
+  less.kv_budget_bytes = needed - 1;
+  EXPECT_EQ(plan(less, 1 << 20)->context_tokens, 64);
+  // A quarter of 512 tokens besides makes two pages more.
+  MemoryRequest share = capped;
+  share.kv_budget_bytes = 5 * (kColumn + 4 * 512);
+  share.residence.share = 0.25;
+  EXPECT_EQ(plan(share, 1 << 20)->context_tokens, 515);
+}
+
 TEST(MemoryPlan, RefusesWithTheNumbers) {
   struct {
     MemoryRequest request;
