@@ -37,7 +37,19 @@ Status Session::Impl::append(std::span<const TokenId> added) {
         "with a longer context",
         added.size(), limit, tokens.size());
   tokens.insert(tokens.end(), added.begin(), added.end());
+  phases.resize(tokens.size(), Phase::kPrefill);
   return {};
+}
+
+void Session::Impl::append_sampled(TokenId token) {
+  tokens.push_back(token);
+  phases.push_back(Phase::kDecode);
+}
+
+void Session::Impl::drop_tokens(size_t count) {
+  tokens.resize(count);
+  phases.resize(count);
+  if (count < computed()) forget_computed(count);
 }
 
 void Session::Impl::forget_computed(size_t count) {
@@ -46,7 +58,7 @@ void Session::Impl::forget_computed(size_t count) {
   logits.clear();
 }
 
-Status Session::Impl::step(size_t count, AttentionPlanner& planner, std::vector<TokenScore>* scores) {
+Status Session::Impl::step(size_t count, std::vector<TokenScore>* scores) {
   std::lock_guard lock(engine->mutex);
   Engine::Impl& e = *engine;
   const size_t begin = computed(), vocab = static_cast<size_t>(e.model->config().vocab_size);
@@ -58,8 +70,10 @@ Status Session::Impl::step(size_t count, AttentionPlanner& planner, std::vector<
         "shorten the context or raise the KV budget",
         bytes_text(e.pool->bytes_in_use()), bytes_text(e.pool->budget_bytes()), count, outcome.missing_pages);
   const AttentionSegment segment{sequence.get(), 0, rows, static_cast<int32_t>(begin)};
-  const PlannedSegments group{&planner, {&segment, 1}};
-  e.model->forward(*e.workspace, {.tokens = std::span(tokens).subspan(begin, count), .groups = {&group, 1}});
+  const Phase phase = phases[begin];
+  const PlannedSegments group{(phase == Phase::kDecode ? e.decode_planner : e.prefill_planner).get(), {&segment, 1}};
+  e.model->forward(*e.workspace,
+                   {.tokens = std::span(tokens).subspan(begin, count), .groups = {&group, 1}, .phase = phase});
 
   std::vector<int32_t> picked;
   std::vector<float> values;
@@ -83,13 +97,19 @@ Status Session::Impl::step(size_t count, AttentionPlanner& planner, std::vector<
   return {};
 }
 
+size_t Session::Impl::next_step(size_t chunk) const {
+  const auto first = phases.begin() + static_cast<ptrdiff_t>(computed());
+  if (*first == Phase::kDecode) return 1;
+  return std::min(chunk, static_cast<size_t>(std::find(first, phases.end(), Phase::kDecode) - first));
+}
+
 Status Session::Impl::compute_pending(const std::function<void(const Progress&)>& on_progress, std::stop_token stop,
                                       std::vector<TokenScore>* scores) {
   const size_t begin = computed(), end = tokens.size();
   const auto chunk = static_cast<size_t>(engine->options.prefill_chunk);
   while (computed() < end) {
     if (stop.stop_requested()) return errorf(ErrorCode::kCancelled, "stopped after {} of {} tokens", computed(), end);
-    GODWIT_TRY(step(std::min(chunk, end - computed()), *engine->prefill_planner, scores));
+    GODWIT_TRY(step(next_step(chunk), scores));
     if (on_progress) on_progress({static_cast<int64_t>(computed() - begin), static_cast<int64_t>(end - begin)});
   }
   return {};

@@ -9,6 +9,7 @@ struct Session::Impl {
   std::shared_ptr<Engine::Impl> engine;
   std::unique_ptr<KvSequence> sequence;  // touched only with engine->mutex held
   std::vector<TokenId> tokens;
+  std::vector<Phase> phases;  // how each token is computed, now or again: appended ones prefill, sampled ones decode
   std::vector<float> logits;  // after the last computed token, or empty
 
   explicit Impl(std::shared_ptr<Engine::Impl> e);
@@ -16,11 +17,15 @@ struct Session::Impl {
 
   size_t computed() const { return static_cast<size_t>(sequence->next_position()); }
   Status append(std::span<const TokenId> added);
+  void append_sampled(TokenId token);
+  void drop_tokens(size_t count);  // from token `count` on
   // Drops what was computed from token `count` on, and the logits with it.
   void forget_computed(size_t count);
-  // Runs tokens [computed, computed + count) as one step; `scores`, where given, gets one entry per row that a token
-  // follows: how likely that token was.
-  Status step(size_t count, AttentionPlanner& planner, std::vector<TokenScore>* scores);
+  // Runs tokens [computed, computed + count), all of one phase, as one step; `scores`, where given, gets one entry per
+  // row that a token follows: how likely that token was.
+  Status step(size_t count, std::vector<TokenScore>* scores);
+  // How many of the waiting tokens make the next step, of a chunk at most.
+  size_t next_step(size_t chunk) const;
   Status compute_pending(const std::function<void(const Progress&)>& on_progress, std::stop_token stop,
                          std::vector<TokenScore>* scores);
 };
