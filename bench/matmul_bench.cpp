@@ -42,6 +42,7 @@ void matmul(benchmark::State& state, DType dtype, int64_t out, int64_t in, int64
   args.x = upload(x, DType::kF32, rows, in, 1);
   args.w = upload(w, dtype, out, in, copies);
   args.y = upload(y, DType::kF32, rows, out, 1);
+  args.phase = rows > 16 ? Phase::kPrefill : Phase::kDecode;
   size_t turn = 0;
   for (auto _ : state) {
     args.w.data = w.data() + turn++ % copies * weight_bytes;

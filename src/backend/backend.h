@@ -3,8 +3,8 @@
 //
 // Operations are queued in order and may be asynchronous; download() and synchronize() wait. Activations are fp32,
 // weights any DType that supports() accepts. All operations are batch-invariant: a row's result does not depend on the
-// other rows of the call, on the number of threads, or on how a prompt was cut into calls. Arguments are checked with
-// GODWIT_CHECK: a wrong shape is our bug. A Backend may be used by one thread at a time.
+// other rows of the call, on the number of threads, or on how a prompt was cut into calls; on the phase, see below.
+// Arguments are checked with GODWIT_CHECK: a wrong shape is our bug. A Backend may be used by one thread at a time.
 #pragma once
 
 #include <memory>
@@ -41,12 +41,21 @@ struct RopeArgs {
   RopeStyle style = RopeStyle::kHalves;
 };
 
+// What a step is for. A back-end may multiply quantized weights in another way for each (the targets AVX512_BF16 and
+// AMX_BF16 do: bf16 operands in prefill, activations of 8 bits in decode; others ignore it). Rows of one phase have the
+// same bits whatever else is in the call; the two phases differ by rounding.
+enum class Phase : uint8_t {
+  kPrefill,  // tokens that are given: prompts and scoring
+  kDecode,   // tokens that were sampled, one per sequence and step
+};
+
 struct MatmulArgs {
   Tensor x;                 // [rows, in] f32
   Tensor w;                 // [out, in] any supported type
   Tensor bias;              // [out] f32, optional
   Tensor y;                 // [rows, out] f32
   bool accumulate = false;  // y += instead of y =
+  Phase phase = Phase::kPrefill;
 };
 
 struct ExpertMatmulArgs {
@@ -54,6 +63,7 @@ struct ExpertMatmulArgs {
   Tensor w;    // [experts, out, in]
   Tensor ids;  // [tokens, per_token] i32
   Tensor y;    // [tokens * per_token, out] f32: row t * per_token + j uses expert ids[t, j]
+  Phase phase = Phase::kPrefill;
 };
 
 struct RouteArgs {

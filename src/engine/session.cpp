@@ -115,7 +115,7 @@ Result<Generation> Session::generate(const GenerateOptions& options, const std::
       break;
     }
     if (s.computed() < s.tokens.size()) {
-      Status status = s.step(1, {*e.decode_planner}, {});
+      Status status = s.step(1, false, {});
       if (!status && status.error().code == ErrorCode::kExhausted) {
         out.finish = FinishReason::kKvExhausted;
         break;
@@ -123,7 +123,7 @@ Result<Generation> Session::generate(const GenerateOptions& options, const std::
       GODWIT_TRY(status);
     }
     GODWIT_ASSIGN(SampledToken token, sampler.sample(s.logits, s.tokens));
-    s.tokens.push_back(token.id);
+    s.append_sampled(token.id);
     out.tokens.push_back(token.id);
     const bool ends = (!options.ignore_eos && contains(e.vocabulary->end_tokens, token.id)) ||
                       contains(options.stop_tokens, token.id);
@@ -156,13 +156,13 @@ uint64_t Session::kv_bytes() const {
 void Session::truncate(size_t count) {
   Impl& s = *impl_;
   if (count >= s.tokens.size() && count >= s.computed()) return;
-  s.tokens.resize(std::min(count, s.tokens.size()));
-  if (s.tokens.size() < s.computed()) s.forget_computed(s.tokens.size());
+  s.drop_tokens(std::min(count, s.tokens.size()));
 }
 
 Session Session::fork() const {
   auto copy = std::make_unique<Impl>(impl_->engine);
   copy->tokens = impl_->tokens;
+  copy->phases = impl_->phases;
   copy->logits = impl_->logits;
   std::lock_guard lock(impl_->engine->mutex);
   copy->retention.reset();

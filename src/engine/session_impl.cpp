@@ -28,7 +28,19 @@ Status Session::Impl::append(std::span<const TokenId> added) {
         "with a longer context",
         added.size(), limit, tokens.size());
   tokens.insert(tokens.end(), added.begin(), added.end());
+  phases.resize(tokens.size(), Phase::kPrefill);
   return {};
+}
+
+void Session::Impl::append_sampled(TokenId token) {
+  tokens.push_back(token);
+  phases.push_back(Phase::kDecode);
+}
+
+void Session::Impl::drop_tokens(size_t count) {
+  tokens.resize(count);
+  phases.resize(count);
+  if (count < computed()) forget_computed(count);
 }
 
 void Session::Impl::forget_computed(size_t count) {
@@ -40,7 +52,7 @@ void Session::Impl::forget_computed(size_t count) {
   logits.clear();
 }
 
-Status Session::Impl::step(size_t count, const StepKind& kind, const OnLogits& on_logits) {
+Status Session::Impl::step(size_t count, bool prompt_ends, const OnLogits& on_logits) {
   std::lock_guard lock(engine->mutex);
   Engine::Impl& e = *engine;
   const size_t begin = computed(), vocab = static_cast<size_t>(e.model->config().vocab_size);
@@ -53,10 +65,12 @@ Status Session::Impl::step(size_t count, const StepKind& kind, const OnLogits& o
         "shorten the context or raise the KV budget",
         bytes_text(e.pool->bytes_in_use()), bytes_text(e.pool->budget_bytes()), count, outcome.missing_pages);
   const AttentionSegment segment{sequence.get(), 0, rows, static_cast<int32_t>(begin)};
-  const PlannedSegments group{&kind.planner, {&segment, 1}};
-  e.model->forward(
-      *e.workspace,
-      {.tokens = std::span(tokens).subspan(begin, count), .groups = {&group, 1}, .observer = retention.get()});
+  const Phase phase = phases[begin];
+  const PlannedSegments group{(phase == Phase::kDecode ? e.decode_planner : e.prefill_planner).get(), {&segment, 1}};
+  e.model->forward(*e.workspace, {.tokens = std::span(tokens).subspan(begin, count),
+                                  .groups = {&group, 1},
+                                  .phase = phase,
+                                  .observer = retention.get()});
 
   std::vector<int32_t> picked;
   std::vector<float> values;
@@ -73,7 +87,13 @@ Status Session::Impl::step(size_t count, const StepKind& kind, const OnLogits& o
       on_logits(begin + static_cast<size_t>(i), std::span(values).subspan(static_cast<size_t>(i - row) * vocab, vocab));
     if (end == rows) logits.assign(values.end() - static_cast<ptrdiff_t>(vocab), values.end());
   }
-  return retention ? retention->finish(rows, kind.prompt_ends) : Status();
+  return retention ? retention->finish(rows, prompt_ends) : Status();
+}
+
+size_t Session::Impl::next_step(size_t chunk) const {
+  const auto first = phases.begin() + static_cast<ptrdiff_t>(computed());
+  if (*first == Phase::kDecode) return 1;
+  return std::min(chunk, static_cast<size_t>(std::find(first, phases.end(), Phase::kDecode) - first));
 }
 
 Status Session::Impl::compute_pending(const std::function<void(const Progress&)>& on_progress, std::stop_token stop,
@@ -82,8 +102,8 @@ Status Session::Impl::compute_pending(const std::function<void(const Progress&)>
   const auto chunk = static_cast<size_t>(engine->options.prefill_chunk);
   while (computed() < end) {
     if (stop.stop_requested()) return errorf(ErrorCode::kCancelled, "stopped after {} of {} tokens", computed(), end);
-    const size_t count = std::min(chunk, end - computed());
-    GODWIT_TRY(step(count, {*engine->prefill_planner, prompt_ends && computed() + count == end}, on_logits));
+    const size_t count = next_step(chunk);
+    GODWIT_TRY(step(count, prompt_ends && computed() + count == end, on_logits));
     if (on_progress) on_progress({static_cast<int64_t>(computed() - begin), static_cast<int64_t>(end - begin)});
   }
   return {};

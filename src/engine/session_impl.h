@@ -11,6 +11,7 @@ struct Session::Impl {
   std::unique_ptr<KvSequence> sequence;
   std::unique_ptr<KvRetention> retention;  // null: every entry stays
   std::vector<TokenId> tokens;
+  std::vector<Phase> phases;  // how each token is computed, now or again: appended ones prefill, sampled ones decode
   std::vector<float> logits;  // after the last computed token, or empty
 
   explicit Impl(std::shared_ptr<Engine::Impl> e);
@@ -18,17 +19,18 @@ struct Session::Impl {
 
   size_t computed() const { return static_cast<size_t>(sequence->next_position()); }
   Status append(std::span<const TokenId> added);
+  void append_sampled(TokenId token);
+  void drop_tokens(size_t count);  // from token `count` on
   // Drops what was computed from token `count` on, and the logits with it; all of it where a KV policy has dropped
   // entries since.
   void forget_computed(size_t count);
   // Logits after a token, and that token's index.
   using OnLogits = std::function<void(size_t token, std::span<const float> logits)>;
-  struct StepKind {
-    AttentionPlanner& planner;
-    bool prompt_ends = false;
-  };
-  // Runs tokens [computed, computed + count) as one step; `on_logits`, where given, gets all of its rows.
-  Status step(size_t count, const StepKind& kind, const OnLogits& on_logits);
+  // Runs tokens [computed, computed + count), all of one phase, as one step; `on_logits`, where given, gets all of its
+  // rows.
+  Status step(size_t count, bool prompt_ends, const OnLogits& on_logits);
+  // How many of the waiting tokens make the next step, of a chunk at most.
+  size_t next_step(size_t chunk) const;
   Status compute_pending(const std::function<void(const Progress&)>& on_progress, std::stop_token stop,
                          const OnLogits& on_logits, bool prompt_ends);
 };

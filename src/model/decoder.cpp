@@ -19,6 +19,7 @@ class Step {
   }
 
   void run() {
+    ws_.phase_ = in_.phase;
     upload_rows();
     be_.embed(tokens_, model_.weights_.embedding, c_.embedding_scale, hidden_);
     for (size_t layer = 0; layer < c_.layers.size(); ++layer) {
@@ -52,7 +53,7 @@ class Step {
   static Tensor vector_of(const Tensor& column, int64_t n) { return column.slice(0, n).reshape({n}); }
 
   void linear(const Tensor& x, const Linear& w, const Tensor& y, bool accumulate = false) {
-    be_.matmul({.x = x, .w = w.weight, .bias = w.bias, .y = y, .accumulate = accumulate});
+    be_.matmul({.x = x, .w = w.weight, .bias = w.bias, .y = y, .accumulate = accumulate, .phase = in_.phase});
   }
 
   // The block's last projection: into the residual, by way of its own norm where the family has one.
@@ -160,12 +161,12 @@ class Step {
     Tensor ids = ws_.expert_ids_.slice(0, rows_), out = ws_.expert_out_.slice(0, expert_rows);
     Tensor gate = numbers(ws_.gate_, expert_rows, c_.expert_ffn_dim);
     Tensor up = numbers(ws_.up_, expert_rows, c_.expert_ffn_dim);
-    be_.matmul({.x = normed_, .w = w.router, .bias = {}, .y = router});
+    be_.matmul({.x = normed_, .w = w.router, .bias = {}, .y = router, .phase = in_.phase});
     be_.route({.logits = router, .ids = ids, .weights = weights, .normalize = c_.normalize_experts});
-    be_.expert_matmul({.x = normed_, .w = w.gate_exps, .ids = ids, .y = gate});
-    be_.expert_matmul({.x = normed_, .w = w.up_exps, .ids = ids, .y = up});
+    be_.expert_matmul({.x = normed_, .w = w.gate_exps, .ids = ids, .y = gate, .phase = in_.phase});
+    be_.expert_matmul({.x = normed_, .w = w.up_exps, .ids = ids, .y = up, .phase = in_.phase});
     be_.gated(c_.activation, gate, up, gate);
-    be_.expert_matmul({.x = gate, .w = w.down_exps, .ids = ids, .y = out});
+    be_.expert_matmul({.x = gate, .w = w.down_exps, .ids = ids, .y = out, .phase = in_.phase});
     be_.combine_experts(out, weights, projected_);
     if (w.post_ffn_norm) be_.rms_norm(projected_, w.post_ffn_norm, c_.norm_eps, projected_);
     be_.add(hidden_, projected_);
@@ -216,7 +217,7 @@ Tensor Model::logits(Workspace& ws, std::span<const int32_t> rows) const {
   backend_.upload(picked.data, std::as_bytes(rows));
   backend_.gather_rows(ws.hidden_, picked, x);
   backend_.rms_norm(x, weights_.output_norm, config_.norm_eps, x);
-  backend_.matmul({.x = x, .w = weights_.output, .bias = {}, .y = out});
+  backend_.matmul({.x = x, .w = weights_.output, .bias = {}, .y = out, .phase = ws.phase_});
   if (config_.logit_softcap > 0) backend_.softcap(out, config_.logit_softcap);
   return out;
 }

@@ -26,7 +26,8 @@ struct PlannedSegments {
 struct StepInput {
   std::span<const int32_t> tokens;          // [rows], valid ids
   std::span<const PlannedSegments> groups;  // together they cover every row once; sequences have the rows appended
-  AttentionObserver* observer = nullptr;    // may be null
+  Phase phase = Phase::kPrefill;
+  AttentionObserver* observer = nullptr;  // may be null
 };
 
 // Activations of steps of up to `max_rows` rows and `max_logit_rows` rows of logits. One step at a time.
@@ -46,6 +47,7 @@ class Workspace {
 
   Buffer memory_;
   int max_rows_ = 0, max_logit_rows_ = 0;
+  Phase phase_ = Phase::kPrefill;  // of the step whose activations these are
   // [max_rows, …] fp32 unless said otherwise
   Tensor tokens_, positions_;           // i32
   Tensor hidden_, normed_, projected_;  // [dim]

@@ -10,7 +10,7 @@
 
 namespace godwit::test {
 
-Device::Device(const std::string& simd, int threads) : target_(simd) {
+Device::Device(const std::string& simd, int threads, Phase phase) : target_(simd), phase_(phase) {
   CpuOptions options;
   options.simd = simd;
   options.threads = threads;
@@ -82,8 +82,28 @@ std::vector<std::string> tested_targets() {
   return names;
 }
 
-bool rounds_to_bf16(const std::string& target, DType dtype) {
-  return dtype != DType::kF32 && (target == "AMX_BF16" || target == "AVX512_BF16" || target == "AMX_EMULATED");
+std::string way_name(const testing::TestParamInfo<Way>& info) {
+  return std::get<std::string>(info.param) + (std::get<Phase>(info.param) == Phase::kDecode ? "_decode" : "_prefill");
+}
+
+Rounding rounding_of(const Device& device, DType dtype) {
+  const std::string& target = device.target();
+  if (dtype == DType::kF32 || (target != "AMX_BF16" && target != "AVX512_BF16" && target != "AMX_EMULATED"))
+    return Rounding::kNone;
+  return is_quantized(dtype) && device.phase() == Phase::kDecode ? Rounding::kEightBits : Rounding::kBf16;
+}
+
+Floats rounded_to_8_bits(Floats values, int64_t columns) {
+  for (size_t at = 0; at < values.size(); at += static_cast<size_t>(columns)) {
+    GODWIT_CHECK(columns % 32 == 0);
+    for (size_t block = at; block < at + static_cast<size_t>(columns); block += 32) {
+      float largest = 0;
+      for (size_t i = block; i < block + 32; ++i) largest = std::max(largest, std::fabs(values[i]));
+      const float scale = largest / 127, inverse = largest > 0 ? 127 / largest : 0;
+      for (size_t i = block; i < block + 32; ++i) values[i] = std::nearbyint(values[i] * inverse) * scale;
+    }
+  }
+  return values;
 }
 
 Floats rounded_to_bf16(Floats values) {

@@ -4,6 +4,7 @@
 
 #include <random>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -16,8 +17,11 @@ using Floats = std::vector<float>;
 
 class Device {
  public:
-  explicit Device(const std::string& simd, int threads = 2);
+  explicit Device(const std::string& simd, int threads = 2, Phase phase = Phase::kPrefill);
+  explicit Device(const std::tuple<std::string, Phase>& way, int threads = 2)
+      : Device(std::get<std::string>(way), threads, std::get<Phase>(way)) {}
   const std::string& target() const { return target_; }
+  Phase phase() const { return phase_; }
   Backend& operator*() { return *backend_; }
   Backend* operator->() { return backend_.get(); }
 
@@ -33,17 +37,33 @@ class Device {
  private:
   std::byte* store(std::span<const std::byte> bytes);
   std::string target_;
+  Phase phase_;
   std::unique_ptr<Backend> backend_;
   std::vector<Buffer> buffers_;
 };
 
+// How a call is made: the SIMD target, and the phase that its matrix products are for.
+using Way = std::tuple<std::string, Phase>;
+
 // What the machine runs, and the tile unit's kernels on emulated tiles where it can run those.
 std::vector<std::string> tested_targets();
-// Whether products with weights of this type round both operands to bf16 on the target.
-bool rounds_to_bf16(const std::string& target, DType dtype);
+// What products with weights of a type round their operands to.
+enum class Rounding {
+  kNone,
+  kBf16,       // both
+  kEightBits,  // activations alone, per block of 32
+};
+Rounding rounding_of(const Device& device, DType dtype);
 Floats rounded_to_bf16(Floats values);
+Floats rounded_to_8_bits(Floats values, int64_t columns);
 
 class OnEveryTarget : public testing::TestWithParam<std::string> {};
+
+class InEveryWay : public testing::TestWithParam<Way> {};
+inline auto every_way() {
+  return testing::Combine(testing::ValuesIn(tested_targets()), testing::Values(Phase::kPrefill, Phase::kDecode));
+}
+std::string way_name(const testing::TestParamInfo<Way>& info);
 
 // Normally distributed values with the given spread; the same seed gives the same values.
 Floats random_floats(size_t count, uint32_t seed, float spread = 1);

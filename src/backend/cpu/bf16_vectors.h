@@ -21,7 +21,7 @@
 #define GODWIT_BF16_BEGIN                                                                                  \
   HWY_PUSH_ATTRIBUTES(                                                                                     \
       "sse2,ssse3,sse4.1,sse4.2,pclmul,aes,avx,avx2,bmi,bmi2,fma,f16c,avx512f,avx512vl,avx512dq,avx512bw," \
-      "avx512vbmi,avx512bf16")
+      "avx512vbmi,avx512vnni,avx512bf16")
 #define GODWIT_BF16_END HWY_POP_ATTRIBUTES
 
 GODWIT_BF16_BEGIN

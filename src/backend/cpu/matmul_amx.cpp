@@ -188,12 +188,12 @@ class AmxKernel {
 
 template <class Tiles>
 void matmul(Context& context, const MatmulArgs& args) {
-  PanelMatmul<AmxKernel<Tiles>>(context, matmul_problem(args)).run();
+  matmul_in_phase<AmxKernel<Tiles>>(context, matmul_problem(args));
 }
 
 template <class Tiles>
 void expert_matmul(Context& context, const ExpertMatmulArgs& args) {
-  PanelMatmul<AmxKernel<Tiles>>(context, matmul_problem(args)).run();
+  matmul_in_phase<AmxKernel<Tiles>>(context, matmul_problem(args));
 }
 
 }  // namespace

@@ -86,11 +86,11 @@ class Avx512Kernel {
 };
 
 void matmul(Context& context, const MatmulArgs& args) {
-  PanelMatmul<Avx512Kernel>(context, matmul_problem(args)).run();
+  matmul_in_phase<Avx512Kernel>(context, matmul_problem(args));
 }
 
 void expert_matmul(Context& context, const ExpertMatmulArgs& args) {
-  PanelMatmul<Avx512Kernel>(context, matmul_problem(args)).run();
+  matmul_in_phase<Avx512Kernel>(context, matmul_problem(args));
 }
 
 }  // namespace

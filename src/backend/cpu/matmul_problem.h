@@ -24,6 +24,7 @@ struct MatmulProblem {
   std::vector<MatmulJob> jobs;
   const float* bias = nullptr;  // [out] or null
   bool accumulate = false;
+  Phase phase = Phase::kPrefill;
 };
 
 MatmulProblem matmul_problem(const MatmulArgs& args);

@@ -1,0 +1,157 @@
+// The decode phase's arithmetic, step by step: what x is rounded to, and sums against fp64.
+#include "backend/cpu/decode_dot.h"
+
+#include <cmath>
+#include <limits>
+#include <random>
+
+#include <gtest/gtest.h>
+
+#include "backend/cpu/features.h"
+#include "backend/cpu/kernels.h"
+#include "tensor/quant.h"
+
+namespace godwit::cpu {
+namespace {
+
+std::vector<float> random_floats(size_t count, uint32_t seed, float spread) {
+  std::mt19937 generator(seed);
+  std::normal_distribution<float> normal(0, spread);
+  std::vector<float> values(count);
+  for (float& value : values) value = normal(generator);
+  return values;
+}
+
+std::vector<DType> quantized_types() {
+  std::vector<DType> types;
+  for (const DTypeInfo& info : all_dtypes())
+    if (is_quantized(info.dtype)) types.push_back(info.dtype);
+  return types;
+}
+
+// A row of x in whole numbers, in order, as the header says.
+struct Rounded {
+  std::vector<int> codes;
+  std::vector<float> scales;  // per 32
+
+  explicit Rounded(std::span<const float> x) {
+    for (size_t block = 0; block < x.size(); block += 32) {
+      const auto values = x.subspan(block, 32);
+      float largest = 0;
+      for (float value : values) largest = std::max(largest, std::fabs(value));
+      scales.push_back(largest / 127);
+      const float inverse = largest > 0 ? 127 / largest : 0;
+      for (float value : values) codes.push_back(static_cast<int>(std::nearbyint(value * inverse)));
+    }
+  }
+  double value(size_t i) const { return static_cast<double>(scales[i / 32]) * codes[i]; }
+};
+
+struct Units {
+  Buffer memory;
+  XUnit* at;
+  size_t count;
+  Units(const std::vector<float>& x, size_t in, const XLayout& layout) : count((in + kUnitValues - 1) / kUnitValues) {
+    const size_t rows = x.size() / in;
+    memory = aligned_buffer(rows * count * sizeof(XUnit));
+    at = reinterpret_cast<XUnit*>(memory.data());
+    for (size_t row = 0; row < rows; ++row) quantize_x(x.data() + row * in, in, layout, at + row * count);
+  }
+};
+
+class DecodeDotTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!has_avx512_bf16()) GTEST_SKIP() << "no AVX512_BF16";
+  }
+};
+
+TEST_F(DecodeDotTest, XIsRoundedAsStated) {
+  for (DType dtype : quantized_types()) {
+    SCOPED_TRACE(dtype_name(dtype));
+    const XLayout& layout = decode_type(dtype).x;
+    const size_t in = 352;
+    const std::vector<float> x = random_floats(in, 1, 3);
+    const Rounded want(x);
+    const Units units(x, in, layout);
+    for (size_t i = 0; i < 2 * kUnitValues; ++i) {
+      const XUnit& unit = units.at[i / kUnitValues];
+      const size_t place = layout.places[i % kUnitValues / 16], lane = layout.scale_lane(place);
+      ASSERT_EQ(unit.codes[16 * place + i % 16], i < in ? want.codes[i] : 0) << i;
+      ASSERT_EQ(unit.scales[lane], i < in ? want.scales[i / 32] : 0) << i;
+    }
+  }
+}
+
+TEST_F(DecodeDotTest, NothingAndTheUnusual) {
+  const XLayout& layout = decode_type(DType::kQ8_0).x;
+  constexpr float kInfinity = std::numeric_limits<float>::infinity(), kNan = std::numeric_limits<float>::quiet_NaN();
+  std::vector<float> x(256, 0);
+  x[32] = 1e-31F;  // as good as nothing
+  x[64] = 3e38F;   // large
+  x[65] = -3e38F;
+  x[96] = -kInfinity;
+  x[128] = 1;
+  x[129] = kNan;
+  const Units units(x, 256, layout);
+  const XUnit& unit = *units.at;
+  EXPECT_EQ(unit.scales[0], 0);
+  EXPECT_EQ(unit.scales[1], 0);
+  EXPECT_EQ(unit.codes[32], 0);
+  EXPECT_FLOAT_EQ(unit.scales[2], 3e38F / 127);
+  EXPECT_EQ(unit.codes[64], 127);
+  EXPECT_EQ(unit.codes[65], -127);
+  EXPECT_EQ(unit.scales[3], kInfinity);
+  EXPECT_TRUE(std::isnan(unit.scales[4]));
+  EXPECT_EQ(unit.offsets[5], 0);
+}
+
+// Sums of every type and number of rows, against fp64: of what x is rounded to, up to rounding in fp32; and of x
+// itself, up to half a step per term.
+TEST_F(DecodeDotTest, AgreesWithFp64) {
+  for (DType dtype : quantized_types()) {
+    const DecodeType& type = decode_type(dtype);
+    const bool super = dtype_info(dtype).block_elements == 256;
+    for (size_t in : super ? std::vector<size_t>{256, 768, 2048} : std::vector<size_t>{32, 96, 256, 352, 2080}) {
+      for (size_t rows : {1, 3, 4}) {
+        SCOPED_TRACE(testing::Message() << dtype_name(dtype) << " of " << in << ", rows " << rows);
+        const size_t row_bytes = dtype_bytes(dtype, in), x_rows = kDotRowsOfX;
+        const std::vector<float> values = random_floats(rows * in, 2, 0.1F), x = random_floats(x_rows * in, 3, 2);
+        std::vector<std::byte> stored(rows * row_bytes);  // not a byte more: nothing else may be read
+        std::vector<float> weights(rows * in);
+        for (size_t row = 0; row < rows; ++row) {
+          quantize(dtype, values.data() + row * in, stored.data() + row * row_bytes, in);
+          dequantize(dtype, stored.data() + row * row_bytes, weights.data() + row * in, in);
+        }
+        const Units units(x, in, type.x);
+        for (size_t count = 1; count <= x_rows; ++count) {
+          float sums[kDotRowsOfX * 8];
+          type.dot[count - 1]({stored.data(), row_bytes, rows, in}, units.at, units.count, sums, 8);
+          for (size_t m = 0; m < count; ++m) {
+            const std::span row(x.data() + m * in, in);
+            const Rounded rounded(row);
+            for (size_t n = 0; n < rows; ++n) {
+              double sum = 0, exact = 0, steps = 0, magnitude = 0;
+              for (size_t i = 0; i < in; ++i) {
+                const double weight = weights[n * in + i];
+                double largest = 0;
+                for (size_t j = i / 32 * 32; j < i / 32 * 32 + 32; ++j)
+                  largest = std::max(largest, static_cast<double>(std::fabs(weights[n * in + j])));
+                sum += weight * rounded.value(i);
+                exact += weight * static_cast<double>(x[m * in + i]);
+                steps += std::fabs(weight) * 0.501 * static_cast<double>(rounded.scales[i / 32]);
+                magnitude += largest * std::fabs(rounded.value(i));
+              }
+              const double got = sums[m * 8 + n];
+              ASSERT_NEAR(got, sum, 1e-6 * magnitude) << m << ", " << n;
+              ASSERT_NEAR(got, exact, steps + 1e-6 * magnitude) << m << ", " << n;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace godwit::cpu
