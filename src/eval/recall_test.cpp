@@ -112,6 +112,40 @@ TEST(Recall, CountsWhatItAsks) {
   expect_error(measure_recall(engine, book(), options, source.get_token()), ErrorCode::kCancelled, "stopped");
 }
 
+TEST(Recall, WithoutAPolicyItDoesNotMatterWhenTheQuestionComes) {
+  const Engine engine = open();
+  RecallOptions options;
+  options.length = 1500;
+  options.samples = 1;
+  options.facts = options.questions = 5;
+  options.question = RecallQuestion::kKnown;
+  const RecallResult known = value_of(measure_recall(engine, book(), options));
+  options.question = RecallQuestion::kLate;
+  const RecallResult late = value_of(measure_recall(engine, book(), options));
+  EXPECT_EQ(known.asked, 5);
+  EXPECT_EQ(late.right, known.right);
+  EXPECT_EQ(late.kv_bytes_per_token, known.kv_bytes_per_token);
+  EXPECT_NEAR(late.kv_bytes_per_token, engine.info().kv_bytes_per_token, 64 * engine.info().kv_bytes_per_token / 1400);
+}
+
+TEST(Recall, APolicyLeavesWhatItsBudgetSays) {
+  EngineOptions settings = options_for("qwen3");
+  settings.kv_policy = "streaming";
+  settings.kv_budget = "25%";
+  const Engine engine = open(settings);
+  RecallOptions options;
+  options.length = 1500;
+  options.samples = 1;
+  options.facts = options.questions = 2;
+  for (RecallQuestion question : {RecallQuestion::kKnown, RecallQuestion::kLate}) {
+    options.question = question;
+    const RecallResult result = value_of(measure_recall(engine, book(), options));
+    EXPECT_EQ(result.asked, 2);
+    EXPECT_GT(result.kv_bytes_per_token, 0.25 * engine.info().kv_bytes_per_token);
+    EXPECT_LT(result.kv_bytes_per_token, 0.35 * engine.info().kv_bytes_per_token);
+  }
+}
+
 TEST(Recall, RefusesWhatMakesNoSense) {
   const Engine engine = open();
   auto refused = [&](auto change, std::string_view mention) {

@@ -7,14 +7,24 @@
 #include <fstream>
 #include <numeric>
 
+#include <unistd.h>
+
 #include "kv/toy_model.h"
 
 namespace godwit::kv_test {
 
+// A file of gates under a fixed name, because names of tests hold it; whole at any time, because processes that run
+// tests at the same time all write it.
+std::string gates_file(const std::string& name, const std::string& gates) {
+  const auto path = std::filesystem::path(testing::TempDir()) / name;
+  const std::string own = fmt::format("{}.{}", path.string(), getpid());
+  std::ofstream(own) << R"({"format": "godwit.duo-gates.1", "sinks": 2, "recent": 8, "gates": )" << gates << "}";
+  std::filesystem::rename(own, path);
+  return path.string();
+}
+
 std::vector<std::string> policy_specs() {
-  const auto gates = std::filesystem::path(testing::TempDir()) / "duo_gates_of_retention_test.json";
-  std::ofstream(gates) << R"({"format": "godwit.duo-gates.1", "sinks": 2, "recent": 8,)"
-                       << R"( "gates": [[1, 0], [0.4, 0.6], [0, 0]]})";
+  const std::string gates = gates_file("duo_gates_of_retention_test.json", "[[1, 0], [0.4, 0.6], [0, 0]]");
   std::vector<std::string> specs;
   for (const KvPolicyRow* row : all_kv_policies()) {
     std::string spec(row->info.name);
@@ -24,7 +34,7 @@ std::vector<std::string> policy_specs() {
       };
       if (param.name == "window") set("8");
       if (param.name == "recent" && param.default_value.find('.') == std::string_view::npos) set("4");
-      if (param.name == "gates") set(gates.string());
+      if (param.name == "gates") set(gates);
     }
     specs.push_back(std::move(spec));
   }
@@ -257,9 +267,8 @@ TEST(Retention, RulesThatMakeNoSenseAreRefused) {
   refused({.policy = "streaming", .budget = "lots", .trigger = ""}, "no KV budget");
   refused({.policy = "duo", .budget = "", .trigger = ""}, "duo:gates=FILE");
   refused({.policy = "duo:gates=/nowhere.json", .budget = "", .trigger = ""}, "/nowhere.json");
-  const auto gates = std::filesystem::path(testing::TempDir()) / "duo_gates_of_another_model.json";
-  std::ofstream(gates) << R"({"format": "godwit.duo-gates.1", "sinks": 2, "recent": 8, "gates": [[1], [0], [0]]})";
-  refused({.policy = "duo:gates=" + gates.string(), .budget = "", .trigger = ""}, "the model has 2 KV heads");
+  const std::string gates = gates_file("duo_gates_of_another_model.json", "[[1], [0], [0]]");
+  refused({.policy = "duo:gates=" + gates, .budget = "", .trigger = ""}, "the model has 2 KV heads");
 }
 
 }  // namespace

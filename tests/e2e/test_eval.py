@@ -40,7 +40,8 @@ def test_recall_of_numbers_at_2k(godwit, book_file):
     rows = godwit.json("eval", "recall", "-f", book_file, "--length", "2048", "--kind", "number", "--samples", "3")
     assert [row["kind"] for row in rows] == ["number", "all"]
     for row in rows:
-        assert set(row) == {"length", "kind", "asked", "right", "recall"} and row["length"] == 2048
+        assert set(row) == {"length", "kind", "question", "asked", "right", "recall", "kv_bytes_per_token"}
+        assert row["length"] == 2048 and row["question"] == "turns" and 5000 < row["kv_bytes_per_token"] < 5400
         assert row["asked"] >= 3 and row["recall"] == pytest.approx(row["right"] / row["asked"])
         assert row["recall"] >= 0.9
 
@@ -65,7 +66,7 @@ def test_recall_table_and_seed(godwit, book_file):
     assert rows[2]["asked"] == rows[0]["asked"] + rows[1]["asked"] == 4
     assert godwit.json(*ask) == rows
     lines = godwit(*ask).splitlines()
-    assert lines[0].split() == ["length", "kind", "asked", "right", "recall"]
+    assert lines[0].split() == ["length", "kind", "asked", "right", "recall", "KV-bytes/tok"]
     assert [line.split()[1] for line in lines[1:]] == ["number", "lives", "all"]
 
 
@@ -73,6 +74,9 @@ def test_recall_table_and_seed(godwit, book_file):
     "options, word",
     [
         (["perplexity", "--window", "0"], "window"),
+        (["kl", "--length", "200", "--tail", "200"], "200 tokens"),
+        (["kl", "--length", "99999"], "less than one window"),
+        (["recall", "--question", "never"], "turns"),
         (["perplexity", "--window", "-3"], "window"),
         (["perplexity", "--window", "999999"], "less than one window"),
         (["recall", "--kind", "bogus"], "number, hex, lives, keeps"),

@@ -32,6 +32,19 @@ def test_everything_listed_can_be_used(godwit):
             assert option != "--kv-codec" or answer["kv_codec"] == row["name"]
 
 
+def test_every_policy_listed_can_be_used(godwit, page, tmp_path):
+    gates = tmp_path / "gates.json"
+    gates.write_text('{"format": "godwit.duo-gates.1", "sinks": 4, "recent": 64, "gates": [[0], [1]]}')
+    ask = ("run", "-m", str(MODELS / "qwen3.gguf"), "-f", str(page), "-n", "4", "--ignore-eos")
+    whole = godwit.json(*ask)
+    assert whole["kv_policy"] == ""
+    for row in godwit.json("methods")["kv_policies"]:
+        policy = f"duo:gates={gates}" if row["name"] == "duo" else row["name"]
+        answer = godwit.json(*ask, "--kv-policy", policy, "--kv-budget", "192", "--kv-trigger", "prefill")
+        assert answer["kv_policy"] == policy and answer["completion_tokens"] == 4
+        assert answer["kv_bytes"] < whole["kv_bytes"], policy
+
+
 def test_the_models_listed_are_the_models_opened(godwit):
     listed = {row["name"] for row in godwit.json("methods")["models"]}
     opened = {godwit.json("inspect", str(folder.parent))["family"] for folder in MODELS.glob("*/config.json")}
