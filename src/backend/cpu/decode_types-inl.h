@@ -60,26 +60,33 @@ HWY_INLINE __m512 f16_everywhere(uint16_t d) {
 
 // --- blocks of 32
 
-template <class Stored>
-HWY_INLINE __m512 f16_scales(const Stored* b) {
-  alignas(16) uint16_t d[8];
-#pragma GCC unroll 8
-  for (size_t i = 0; i < 8; ++i) d[i] = b[i].d;
-  return _mm512_zextps256_ps512(_mm256_cvtph_ps(_mm_setr_epi16(
-      static_cast<int16_t>(d[0]), static_cast<int16_t>(d[1]), static_cast<int16_t>(d[2]), static_cast<int16_t>(d[3]),
-      static_cast<int16_t>(d[4]), static_cast<int16_t>(d[5]), static_cast<int16_t>(d[6]), static_cast<int16_t>(d[7]))));
-}
-
 HWY_INLINE int load_4(const void* from) {
   int bytes;
   std::memcpy(&bytes, from, sizeof bytes);
   return bytes;
 }
+
+// Numbers of four bytes or two, from eight blocks. (GCC makes _mm_setr_* of them by way of memory.)
+HWY_INLINE __m128i four_of_4(const std::byte* from, size_t stride) {
+  const __m128i two = _mm_insert_epi32(_mm_cvtsi32_si128(load_4(from)), load_4(from + stride), 1);
+  return _mm_insert_epi32(_mm_insert_epi32(two, load_4(from + 2 * stride), 2), load_4(from + 3 * stride), 3);
+}
 template <size_t kStride>
 HWY_INLINE __m256i eight_of_4(const std::byte* from) {
-  return _mm256_setr_epi32(load_4(from), load_4(from + kStride), load_4(from + 2 * kStride), load_4(from + 3 * kStride),
-                           load_4(from + 4 * kStride), load_4(from + 5 * kStride), load_4(from + 6 * kStride),
-                           load_4(from + 7 * kStride));
+  return _mm256_inserti128_si256(_mm256_castsi128_si256(four_of_4(from, kStride)),
+                                 four_of_4(from + 4 * kStride, kStride), 1);
+}
+template <class Stored>
+HWY_INLINE __m512 f16_scales(const Stored* b) {
+  __m128i d = _mm_cvtsi32_si128(b[0].d);
+  d = _mm_insert_epi16(d, b[1].d, 1);
+  d = _mm_insert_epi16(d, b[2].d, 2);
+  d = _mm_insert_epi16(d, b[3].d, 3);
+  d = _mm_insert_epi16(d, b[4].d, 4);
+  d = _mm_insert_epi16(d, b[5].d, 5);
+  d = _mm_insert_epi16(d, b[6].d, 6);
+  d = _mm_insert_epi16(d, b[7].d, 7);
+  return _mm512_zextps256_ps512(_mm256_cvtph_ps(d));
 }
 
 // Scales and offsets side by side, f16 both.
@@ -195,7 +202,7 @@ struct MXFP4Codes : SmallBlocks<BlockMXFP4> {
     load_nibbles(b, w.codes);
     look_up<12>(kMxfp4Levels, w.codes);
     // e8m0_to_half_float(): 2^(e - 128), below the normal numbers for e < 2
-    const __m256i e = _mm256_setr_epi32(b[0].e, b[1].e, b[2].e, b[3].e, b[4].e, b[5].e, b[6].e, b[7].e);
+    const __m256i e = _mm256_and_si256(eight_of_4<sizeof *b>(from), _mm256_set1_epi32(255));
     const __m256i normal = _mm256_slli_epi32(_mm256_sub_epi32(e, _mm256_set1_epi32(1)), 23);
     const __m256i small = _mm256_sllv_epi32(_mm256_set1_epi32(0x00200000), e);
     const __m256i scales = _mm256_mask_mov_epi32(normal, _mm256_cmplt_epi32_mask(e, _mm256_set1_epi32(2)), small);
