@@ -2,7 +2,9 @@
 #include <filesystem>
 #include <fstream>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "engine/open.h"
 #include "engine/test_engine.h"
@@ -25,7 +27,9 @@ EngineOptions with_policy(std::string policy, std::string budget, std::string tr
 // Every policy; the gates of `duo` keep everything.
 std::vector<std::string> neutral_specs() {
   const auto gates = std::filesystem::path(testing::TempDir()) / "duo_gates_of_kv_policy_test.json";
-  std::ofstream(gates) << R"({"format": "godwit.duo-gates.1", "sinks": 2, "recent": 8, "gates": [[1], [1]]})";
+  const std::string own = fmt::format("{}.{}", gates.string(), getpid());  // others may write it at the same time
+  std::ofstream(own) << R"({"format": "godwit.duo-gates.1", "sinks": 2, "recent": 8, "gates": [[1], [1]]})";
+  std::filesystem::rename(own, gates);
   std::vector<std::string> specs;
   for (const KvPolicyRow* row : all_kv_policies()) {
     specs.emplace_back(row->info.name);
