@@ -68,7 +68,8 @@ int main(int argc, char** argv) {
   } catch (const std::bad_alloc&) {
     return exit_code({ErrorCode::kExhausted, "there is not enough memory for this"});
   }
-  if (std::fflush(stdout) != 0) return exit_code({ErrorCode::kIo, "stdout cannot be written"});
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
+    return exit_code({ErrorCode::kIo, "stdout cannot be written"});
   return 0;
 }
 
