@@ -25,7 +25,7 @@ struct KvNeeds {
   };
   Queries queries = Queries::kNone;
   int last_queries = 0;
-  float use_factor = 1;      // what counts as a use of a slot (see ObserveArgs)
+  float use_factor = 1;      // what counts as a use of a slot (see ObserveArgs); 0 with kAll: uses are of no interest
   bool keys_values = false;  // K and V themselves
 };
 

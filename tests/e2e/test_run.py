@@ -24,6 +24,7 @@ FIELDS = {
     "decode_tokens_per_second",
     "kv_bytes",
     "kv_codec",
+    "kv_policy",
     "context_tokens",
     "model",
     "backend",
