@@ -40,7 +40,7 @@ struct RowWalk {
   HWY_INLINE void walk(const DecodeWeights& w, const XUnit* x, size_t units) {
     for (size_t k = kUnitValues; k <= w.in; k += kUnitValues, from += Type::kUnitBytes, ++x) {
       for (size_t line = 0; line < Type::kUnitBytes; line += 64)
-        _mm_prefetch(reinterpret_cast<const char*>(from) + kAhead + line, _MM_HINT_T0);
+        _mm_prefetch(reinterpret_cast<const char*>(from) + kAhead + line, _MM_HINT_T1);
       multiply(from, x, units);
     }
     if constexpr (requires { Type::kSmallBlocks; }) {
