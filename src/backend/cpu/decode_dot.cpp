@@ -23,7 +23,8 @@ struct ScaleLanes {
 template <class Type>
 inline constexpr ScaleLanes<Type> kScaleLanes;
 
-// Weights that are read this many bytes before they are needed come in time.
+// Rows are read one after the other, as they lie in memory: four at a time would be half as fast. This many bytes
+// before they are needed, lines are asked for; pages end the hardware's own prefetching.
 constexpr size_t kAhead = 3072;
 
 // A weight row on its way through its units, and its sums with kRows rows of x.
@@ -40,7 +41,7 @@ struct RowWalk {
   HWY_INLINE void walk(const DecodeWeights& w, const XUnit* x, size_t units) {
     for (size_t k = kUnitValues; k <= w.in; k += kUnitValues, from += Type::kUnitBytes, ++x) {
       for (size_t line = 0; line < Type::kUnitBytes; line += 64)
-        _mm_prefetch(reinterpret_cast<const char*>(from) + kAhead + line, _MM_HINT_T1);
+        _mm_prefetch(reinterpret_cast<const char*>(from) + kAhead + line, _MM_HINT_T0);
       multiply(from, x, units);
     }
     if constexpr (requires { Type::kSmallBlocks; }) {
@@ -75,7 +76,7 @@ struct RowWalk {
   }
 };
 
-// Four rows take turns, so that their sums' latencies overlap. (Not an array of rows: GCC would keep that in memory.)
+// Four rows, whose lanes are summed together. (Not an array of rows: GCC would keep that in memory.)
 template <class Type, size_t kRows>
 void dot(const DecodeWeights& weights, const XUnit* x, size_t units, float* sums, size_t sums_stride) {
   const DecodeWeights w = weights;

@@ -40,6 +40,12 @@ constexpr auto kByCrumbs =
 HWY_INLINE __m128i load_16(const void* from) {
   return _mm_loadu_si128(static_cast<const __m128i*>(from));
 }
+// Once: GCC would read memory again for every use, and these vectors lie across lines.
+HWY_INLINE __m512i load_64(const void* from) {
+  __m512i bytes = _mm512_loadu_si512(from);
+  asm("" : "+v"(bytes));
+  return bytes;
+}
 HWY_INLINE __m512i twice_32(const void* from) {
   return _mm512_broadcast_i64x4(_mm256_loadu_si256(static_cast<const __m256i*>(from)));
 }
@@ -234,7 +240,7 @@ HWY_INLINE __m512 six_bits(const uint8_t* packed, const void* d_dmin) {
 HWY_INLINE void load_nibbles(const uint8_t (&qs)[128], __m512i (&codes)[4]) {
 #pragma GCC unroll 2
   for (size_t i = 0; i < 2; ++i) {
-    const __m512i bytes = _mm512_loadu_si512(qs + 64 * i);
+    const __m512i bytes = load_64(qs + 64 * i);
     codes[2 * i] = bits(bytes, 15);
     codes[2 * i + 1] = bits(_mm512_srli_epi16(bytes, 4), 15);
   }
@@ -270,7 +276,7 @@ struct Q6_KCodes : SuperBlocks<BlockQ6_K> {
     const auto& block = *reinterpret_cast<const BlockQ6_K*>(from);
 #pragma GCC unroll 2
     for (size_t half = 0; half < 2; ++half) {  // byte j of 64 has codes j and j + 64; their upper bits lie in fours
-      const __m512i lower = _mm512_loadu_si512(block.ql + 64 * half), upper = twice_32(block.qh + 32 * half);
+      const __m512i lower = load_64(block.ql + 64 * half), upper = twice_32(block.qh + 32 * half);
       w.codes[2 * half] = bits_or(_mm512_sllv_epi16(upper, halves(4, 2)), 0x30, bits(lower, 15));
       w.codes[2 * half + 1] =
           bits_or(_mm512_srlv_epi16(upper, halves(0, 2)), 0x30, bits(_mm512_srli_epi16(lower, 4), 15));
@@ -281,7 +287,7 @@ struct Q6_KCodes : SuperBlocks<BlockQ6_K> {
 };
 
 HWY_INLINE void load_crumbs(const uint8_t (&qs)[64], __m512i (&codes)[4]) {
-  const __m512i bytes = _mm512_loadu_si512(qs);
+  const __m512i bytes = load_64(qs);
   codes[0] = bits(bytes, 3);
   codes[1] = bits(_mm512_srli_epi16(bytes, 2), 3);
   codes[2] = bits(_mm512_srli_epi16(bytes, 4), 3);
