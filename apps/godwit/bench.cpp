@@ -130,6 +130,8 @@ struct Bench {
             {"threads", model.options.threads > 0 ? model.options.threads : usable_cpus()},
             {"chunk", model.options.prefill_chunk},
             {"kv_codec", info.kv_codec},
+            {"kv_policy", info.kv_policy},
+            {"kv_budget", model.options.kv_budget},
             {"simd", model.options.simd.empty() ? cpu_simd_targets().front() : model.options.simd},
             {"prefill", model.options.prefill},
             {"decode", model.options.decode},
@@ -221,11 +223,7 @@ void add_bench(Program& program) {
   verb->add_option("-r,--repetitions", state->repetitions, "Runs of each test, after one to warm up")
       ->capture_default_str();
   verb->add_option("-b,--chunk", options.prefill_chunk, "Prompt tokens computed at once")->capture_default_str();
-  verb->add_option("--kv-codec", options.kv_codec, "How K and V are stored; see 'godwit methods'")
-      ->capture_default_str();
-  verb->add_option("--kv-memory", state->model.kv_memory, "Hard limit of KV memory (default: from the machine's)");
-  verb->add_option("--prefill", options.prefill, "Attention planner of the prompt")->capture_default_str();
-  verb->add_option("--decode", options.decode, "Attention planner of generated tokens")->capture_default_str();
+  add_kv_options(*verb, options, state->model.kv_memory);
   verb->add_option("--simd", options.simd, "SIMD target, or 'reference' (default: the machine's best)");
   verb->add_flag("--roofline", state->roofline,
                  "Measure the machine's limits, too, and print the share of them that each operation reaches");

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/result.h"
+#include "eval/divergence.h"
 #include "eval/facts.h"
 #include "eval/perplexity.h"
 #include "eval/recall.h"
@@ -40,11 +41,45 @@ struct Perplexity {
   }
 };
 
+struct Divergence {
+  ModelFlags model;
+  std::string file;
+  DivergenceOptions options;
+
+  Status run(bool json) {
+    GODWIT_ASSIGN(std::string text, read_input(file));
+    GODWIT_ASSIGN(Engine engine, model.open());
+    ModelFlags exact = model;  // every entry, as it was computed
+    exact.options.kv_policy = exact.options.kv_budget = exact.options.kv_trigger = "";
+    exact.options.kv_codec = "f32";
+    exact.options.prefill = exact.options.decode = "dense";
+    GODWIT_ASSIGN(Engine full, exact.open());
+    InterruptScope interrupt;
+    ProgressBar bar("divergence");
+    options.on_progress = [&](int done, int total) { bar.show(static_cast<double>(done) / total); };
+    GODWIT_ASSIGN(DivergenceResult r, measure_divergence(full, engine, text, options, interrupt.token()));
+    bar.clear();
+    if (json)
+      std::cout << nlohmann::json{{"tokens", r.tokens},
+                                  {"mean_kl", r.mean_kl},
+                                  {"max_kl", r.max_kl},
+                                  {"same_top", r.same_top},
+                                  {"kv_bytes_per_token", r.kv_bytes_per_token}}
+                << "\n";
+    else
+      std::cout << fmt::format(
+          "KL {:.6f} nats (at most {:.4f}, same likeliest token {:.1f}%) over {} tokens; {:.0f} KV bytes per token\n",
+          r.mean_kl, r.max_kl, r.same_top * 100, r.tokens, r.kv_bytes_per_token);
+    return {};
+  }
+};
+
 struct Recall {
   ModelFlags model;
   std::string file;
   std::vector<std::string> kinds = {"number", "hex", "lives", "keeps"};
   std::vector<int> lengths = {2048, 8192};
+  std::string question = "turns";
   RecallOptions options;
 
   Status run(bool json) {
@@ -52,6 +87,9 @@ struct Recall {
     GODWIT_ASSIGN(Engine engine, model.open());
     InterruptScope interrupt;
     nlohmann::json rows = nlohmann::json::array();
+    options.question = question == "known"  ? RecallQuestion::kKnown
+                       : question == "late" ? RecallQuestion::kLate
+                                            : RecallQuestion::kTurns;
     for (int length : lengths) {
       RecallResult all;
       for (const std::string& kind : kinds) {
@@ -64,6 +102,7 @@ struct Recall {
         row(rows, json, length, kind, result);
         all.asked += result.asked;
         all.right += result.right;
+        all.kv_bytes_per_token += result.kv_bytes_per_token / static_cast<double>(kinds.size());
       }
       row(rows, json, length, "all", all);
     }
@@ -71,12 +110,20 @@ struct Recall {
     return {};
   }
 
-  static void row(nlohmann::json& rows, bool json, int length, const std::string& kind, const RecallResult& r) {
+  void row(nlohmann::json& rows, bool json, int length, const std::string& kind, const RecallResult& r) const {
     if (!json && rows.empty())
-      std::cout << fmt::format("{:>8}  {:<8} {:>7} {:>7} {:>7}\n", "length", "kind", "asked", "right", "recall");
-    rows.push_back({{"length", length}, {"kind", kind}, {"asked", r.asked}, {"right", r.right}, {"recall", r.share()}});
+      std::cout << fmt::format("{:>8}  {:<8} {:>7} {:>7} {:>7} {:>12}\n", "length", "kind", "asked", "right", "recall",
+                               "KV-bytes/tok");
+    rows.push_back({{"length", length},
+                    {"kind", kind},
+                    {"question", question},
+                    {"asked", r.asked},
+                    {"right", r.right},
+                    {"recall", r.share()},
+                    {"kv_bytes_per_token", r.kv_bytes_per_token}});
     if (!json)
-      std::cout << fmt::format("{:>8}  {:<8} {:>7} {:>7} {:>7.3f}", length, kind, r.asked, r.right, r.share())
+      std::cout << fmt::format("{:>8}  {:<8} {:>7} {:>7} {:>7.3f} {:>12.0f}", length, kind, r.asked, r.right, r.share(),
+                               r.kv_bytes_per_token)
                 << std::endl;
   }
 };
@@ -84,7 +131,8 @@ struct Recall {
 }  // namespace
 
 void add_eval(Program& program) {
-  CLI::App* verb = program.app.add_subcommand("eval", "Measure a model: perplexity, recall of planted facts");
+  CLI::App* verb = program.app.add_subcommand(
+      "eval", "Measure a model: perplexity, recall of planted facts, divergence from full attention");
   verb->require_subcommand(1);
   auto perplexity = std::make_shared<Perplexity>();
   CLI::App* ppl = verb->add_subcommand("perplexity", "Perplexity of a text file");
@@ -97,6 +145,18 @@ void add_eval(Program& program) {
   ppl->callback(
       [&program, perplexity] { program.run = [&program, perplexity] { return perplexity->run(program.json); }; });
 
+  auto divergence = std::make_shared<Divergence>();
+  CLI::App* kl = verb->add_subcommand("kl", "KL divergence from full attention with an f32 cache on a text file");
+  kl->add_flag("--json", program.json, "Print results as JSON on stdout");
+  kl->add_option("-f,--file", divergence->file, "The text; '-' is stdin")->required();
+  kl->add_option("--length", divergence->options.length, "Tokens of a window")->capture_default_str();
+  kl->add_option("--tail", divergence->options.tail, "The last of them are predicted, after the rest as a prompt")
+      ->capture_default_str();
+  kl->add_option("--windows", divergence->options.max_windows, "Only this many windows; 0: all")->capture_default_str();
+  divergence->model.add_to(*kl);
+  kl->callback(
+      [&program, divergence] { program.run = [&program, divergence] { return divergence->run(program.json); }; });
+
   auto recall = std::make_shared<Recall>();
   CLI::App* rec = verb->add_subcommand("recall", "Plant facts in a text and ask for them");
   rec->add_flag("--json", program.json, "Print results as JSON on stdout");
@@ -105,6 +165,11 @@ void add_eval(Program& program) {
   rec->add_option("--kind", recall->kinds, "number, hex, lives, keeps")->delimiter(',')->capture_default_str();
   rec->add_option("--samples", recall->options.samples, "Texts per length and kind")->capture_default_str();
   rec->add_option("--facts", recall->options.facts, "Facts in each text; 0: varied")->capture_default_str();
+  rec->add_option(
+         "--question", recall->question,
+         "turns: of a chat; known: each in a prompt of its own; late: each after the text's cache is compressed")
+      ->check(CLI::IsMember({"turns", "known", "late"}))
+      ->capture_default_str();
   rec->add_option("--seed", recall->options.seed, "Same seed, same texts")->capture_default_str();
   recall->model.add_to(*rec);
   rec->callback([&program, recall] { program.run = [&program, recall] { return recall->run(program.json); }; });

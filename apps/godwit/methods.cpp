@@ -6,6 +6,7 @@
 #include "attn/plan.h"
 #include "backend/backend.h"
 #include "kv/codec.h"
+#include "kv/policy.h"
 #include "model/family.h"
 #include "verbs.h"
 
@@ -42,6 +43,7 @@ void print_methods(const char* title, const char* flag, const nlohmann::json& ro
 Status run(bool json) {
   nlohmann::json report;
   report["kv_codecs"] = table_json(all_kv_codecs());
+  report["kv_policies"] = table_json(all_kv_policies());
   report["prefill"] = table_json(all_prefill_planners());
   report["decode"] = table_json(all_decode_planners());
   for (const ModelFamily* family : all_model_families())
@@ -55,6 +57,7 @@ Status run(bool json) {
     return {};
   }
   print_methods("KV codecs", "--kv-codec", report["kv_codecs"]);
+  print_methods("KV policies", "--kv-policy", report["kv_policies"]);
   print_methods("Prefill attention", "--prefill", report["prefill"]);
   print_methods("Decode attention", "--decode", report["decode"]);
   std::cout << "Model families\n";

@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "base/result.h"
+#include "kv/budget.h"
 #include "progress.h"
 
 namespace godwit::cli {
@@ -24,6 +25,21 @@ const CLI::Validator kWholeNumber(
     },
     "");
 
+void add_kv_options(CLI::App& to, EngineOptions& options, std::string& kv_memory) {
+  to.add_option("--kv-codec", options.kv_codec, "How K and V are stored; see 'godwit methods'")->capture_default_str();
+  to.add_option("--kv-policy", options.kv_policy, "Which entries of the KV cache stay (default: all), NAME[:k=v,...]")
+      ->check(kNotEmpty);
+  to.add_option("--kv-budget", options.kv_budget,
+                "How many stay: tokens (4096), a share (25%) or memory (64MiB), [:split=head|layer|all]")
+      ->check(kNotEmpty);
+  to.add_option("--kv-trigger", options.kv_trigger,
+                "When the rest is dropped: prefill, chunk, or a number of tokens (default: the policy's own)")
+      ->check(kNotEmpty);
+  to.add_option("--kv-memory", kv_memory, "Hard limit of KV memory, e.g. 2GiB (default: from the machine's)");
+  to.add_option("--prefill", options.prefill, "Attention planner of the prompt")->capture_default_str();
+  to.add_option("--decode", options.decode, "Attention planner of generated tokens")->capture_default_str();
+}
+
 void ModelFlags::add_to(CLI::App& verb) {
   auto* group = verb.add_option_group("model");
   group->add_option("-m,--model", options.model, "GGUF file or Hugging Face folder (default: the built-in model)")
@@ -33,11 +49,7 @@ void ModelFlags::add_to(CLI::App& verb) {
   group->add_option("-c,--ctx", options.context_tokens,
                     "Longest context in tokens (default: the model's, or what fits)");
   group->add_option("--prefill-chunk", options.prefill_chunk, "Prompt tokens computed at once")->capture_default_str();
-  group->add_option("--kv-codec", options.kv_codec, "How K and V are stored; see 'godwit methods'")
-      ->capture_default_str();
-  group->add_option("--kv-memory", kv_memory, "Hard limit of KV memory, e.g. 2GiB (default: from the machine's)");
-  group->add_option("--prefill", options.prefill, "Attention planner of the prompt")->capture_default_str();
-  group->add_option("--decode", options.decode, "Attention planner of generated tokens")->capture_default_str();
+  add_kv_options(*group, options, kv_memory);
   group->add_option("--chat-template", chat_template_file, "Jinja file to use instead of the model's template")
       ->check(kNotEmpty);
 }
@@ -94,18 +106,10 @@ Result<GenerateOptions> GenerateFlags::read() const {
 }
 
 Result<uint64_t> parse_bytes(const std::string& text) {
-  char* end = nullptr;
-  const double value = std::strtod(text.c_str(), &end);
-  const std::string unit(end);
-  double scale = 0;
-  if (unit.empty() || unit == "B") scale = 1;
-  if (unit == "KiB" || unit == "K") scale = 0x1p10;
-  if (unit == "MiB" || unit == "M") scale = 0x1p20;
-  if (unit == "GiB" || unit == "G") scale = 0x1p30;
-  if (unit == "TiB" || unit == "T") scale = 0x1p40;
-  if (end == text.c_str() || scale == 0 || !(value > 0) || value * scale > 0x1p62)
+  const uint64_t bytes = bytes_from_text(text);
+  if (bytes == 0)
     return errorf(ErrorCode::kInvalidArgument, "'{}' is not an amount of memory; write it like 512MiB or 2GiB", text);
-  return static_cast<uint64_t>(value * scale);
+  return bytes;
 }
 
 Result<std::string> read_input(const std::string& path) {

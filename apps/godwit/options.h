@@ -27,6 +27,9 @@ struct GenerateFlags {
   Result<GenerateOptions> read() const;
 };
 
+// --kv-codec, --kv-policy, --kv-budget, --kv-trigger, --kv-memory, --prefill, --decode
+void add_kv_options(CLI::App& to, EngineOptions& options, std::string& kv_memory);
+
 // Refuses an empty text, which is what an unset shell variable leaves.
 extern const CLI::Validator kNotEmpty;
 

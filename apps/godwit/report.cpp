@@ -78,6 +78,7 @@ nlohmann::json generation_json(const Engine& engine, const Session& session, con
           {"decode_tokens_per_second", decode_rate(answer)},
           {"kv_bytes", session.kv_bytes()},
           {"kv_codec", info.kv_codec},
+          {"kv_policy", info.kv_policy},
           {"context_tokens", info.context_tokens},
           {"model", info.model},
           {"backend", info.backend}};

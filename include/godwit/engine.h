@@ -27,8 +27,10 @@ struct EngineInfo {
   std::string family;   // "llama"
   std::string backend;  // what computes, in words
   std::string kv_codec;
+  std::string kv_policy;  // empty: none
   uint64_t weight_bytes = 0;
   int64_t context_tokens = 0;  // longest sequence
+  int prefill_chunk = 0;       // tokens of a prompt that run at once
   uint64_t kv_budget_bytes = 0;
   uint64_t kv_bytes_in_use = 0;
   uint64_t kv_bytes_peak = 0;

@@ -20,6 +20,9 @@ struct EngineOptions {
   uint64_t kv_budget_bytes = 0;  // hard limit of all KV memory; 0: derived from the machine's memory
   int prefill_chunk = 512;       // tokens of a prompt that run at once
   std::string kv_codec = "f16";
+  std::string kv_policy;   // which entries of the KV cache stay; empty: all
+  std::string kv_budget;   // how many: tokens ("4096"), a share ("25%") or memory ("64MiB"), [:split=head|layer|all]
+  std::string kv_trigger;  // when the rest is dropped: "prefill", "chunk", or every so many tokens; empty: the policy's
   std::string prefill = "dense";                         // planner of attention over the prompt
   std::string decode = "dense";                          // planner of attention per generated token
   std::string chat_template;                             // Jinja source; empty: the model's own

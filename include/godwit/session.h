@@ -67,14 +67,20 @@ class Session {
   Status append_text(std::string_view text);
 
   // Computes what was appended, in chunks. kCancelled when `stop` was requested between two chunks: the session is then
-  // intact and goes on where it stopped. kExhausted when the KV budget is used up, likewise.
-  Status prefill(const std::function<void(const Progress&)>& on_progress = {}, std::stop_token stop = {});
+  // intact and goes on where it stopped. kExhausted when the KV budget is used up, likewise. With a KV policy that acts
+  // at the end of a prompt, `prompt_ends` says whether that is here or more of it follows.
+  Status prefill(const std::function<void(const Progress&)>& on_progress = {}, std::stop_token stop = {},
+                 bool prompt_ends = true);
 
   // Computes what was appended, then samples until an end. `on_piece` may be empty; returning false ends the
   // generation. A stop request or a used-up KV budget is prefill()'s error while the prompt is computed; after that,
   // what was generated so far is returned and `finish` says why it ends there. REQUIRES: the session is not empty.
   Result<Generation> generate(const GenerateOptions& options, const std::function<bool(const Piece&)>& on_piece = {},
                               const std::function<void(const Progress&)>& on_progress = {}, std::stop_token stop = {});
+
+  // Appends `tokens` and hands out the next-token logits after each, in order; a span lives as long as the call.
+  Status read(std::span<const TokenId> tokens, const std::function<void(std::span<const float> logits)>& on_logits,
+              std::stop_token stop = {});
 
   // Appends `tokens` and says of each how likely it was given all before it (a default for the first of an empty
   // session).
@@ -84,7 +90,8 @@ class Session {
 
   std::span<const TokenId> tokens() const;  // the whole context
   uint64_t kv_bytes() const;                // KV memory that this session holds
-  // Forgets all but the first `count` tokens.
+  // Forgets all but the first `count` tokens. Entries that a KV policy dropped with later tokens in mind do not come
+  // back by that: where some were, the rest is computed anew by the next prefill() or generate().
   void truncate(size_t count);
   // A session with the same context that shares its KV memory until one of them changes.
   Session fork() const;

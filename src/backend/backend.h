@@ -13,6 +13,7 @@
 
 #include "backend/attention.h"
 #include "backend/kv_format.h"
+#include "backend/observe.h"
 #include "base/result.h"
 #include "tensor/tensor.h"
 
@@ -69,6 +70,13 @@ struct KvWriteArgs {
   Tensor k, v;                    // [rows, kv_heads, head_dim] f32
 };
 
+struct KvReadArgs {
+  KvFormat format;
+  const std::byte* slab = nullptr;
+  std::span<const KvSlot> slots;  // [n]
+  Tensor k, v;                    // [n, head_dim] f32, written
+};
+
 struct KvMove {  // one slot's K and V, copied inside a slab
   KvSlot from, to;
 };
@@ -107,6 +115,7 @@ class Backend {
 
   // The KV cache and attention.
   virtual void kv_write(const KvWriteArgs& args) = 0;
+  virtual void kv_read(const KvReadArgs& args) = 0;
   virtual void kv_copy_page(const KvFormat& format, std::byte* slab, PageId from, PageId to) = 0;
   virtual void kv_move(const KvFormat& format, std::byte* slab, std::span<const KvMove> moves) = 0;  // in order
   virtual void kv_export(const KvFormat& format, const std::byte* slab, PageId page,
@@ -115,6 +124,7 @@ class Backend {
                          std::span<const std::byte> canonical) = 0;
   virtual void attention(const AttentionArgs& args) = 0;
   virtual void merge_partials(const AttnPartial& into, const AttnPartial& from) = 0;  // into := into merged with from
+  virtual void observe(const ObserveArgs& args) = 0;
 };
 
 // --- back-ends of this build

@@ -48,6 +48,7 @@ class WrappedBackend : public Backend {
   }
 
   void kv_write(const KvWriteArgs& args) override { run(&Backend::kv_write, args); }
+  void kv_read(const KvReadArgs& args) override { run(&Backend::kv_read, args); }
   void kv_copy_page(const KvFormat& format, std::byte* slab, PageId from, PageId to) override {
     run(&Backend::kv_copy_page, format, slab, from, to);
   }
@@ -64,6 +65,7 @@ class WrappedBackend : public Backend {
   void merge_partials(const AttnPartial& into, const AttnPartial& from) override {
     run<Kind::kAttention>(&Backend::merge_partials, into, from);
   }
+  void observe(const ObserveArgs& args) override { run(&Backend::observe, args); }
 
  protected:
   enum class Kind { kMatmul, kAttention, kOther };

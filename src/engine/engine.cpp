@@ -17,6 +17,10 @@ Status check_options(const EngineOptions& o) {
                   o.prefill_chunk);
   if (o.context_tokens < 0)
     return errorf(ErrorCode::kInvalidArgument, "a context of {} tokens makes no sense", o.context_tokens);
+  if (o.kv_policy.empty() && !(o.kv_budget.empty() && o.kv_trigger.empty()))
+    return errorf(ErrorCode::kInvalidArgument,
+                  "a KV {} without a KV policy does nothing; name one, 'godwit methods' lists them",
+                  o.kv_budget.empty() ? "trigger" : "budget");
   return {};
 }
 
@@ -29,13 +33,24 @@ Status Engine::Impl::load(const ModelSource& source) {
   GODWIT_ASSIGN(KvFormat format, make_kv_format(options.kv_codec, config.head_dim));
   GODWIT_ASSIGN(prefill_planner, make_prefill_planner(options.prefill));
   GODWIT_ASSIGN(decode_planner, make_decode_planner(options.decode));
+  const KvShape shape{static_cast<int>(config.layers.size()), config.kv_heads};
+  if (!options.kv_policy.empty()) {
+    GODWIT_ASSIGN(retention, KvRetentionRules::make({.policy = options.kv_policy,
+                                                     .budget = options.kv_budget,
+                                                     .trigger = options.kv_trigger,
+                                                     .prefill_chunk = options.prefill_chunk},
+                                                    shape, format, config.heads));
+  }
   if (options.profile) backend = make_timed_backend(std::move(backend), seconds);
+  std::function<uint64_t(int64_t)> most_slots;
+  if (retention) most_slots = [&](int64_t tokens) { return retention->most_slots(tokens, shape, format); };
   const int logit_rows = std::min(options.prefill_chunk, kMostLogitRows);
   GODWIT_ASSIGN(memory, plan_memory({.memory_bytes = backend->memory_bytes(),
                                      .weight_bytes = weight_bytes,
                                      .workspace_bytes = Workspace::bytes(config, options.prefill_chunk, logit_rows),
                                      .context_tokens = options.context_tokens,
-                                     .kv_budget_bytes = options.kv_budget_bytes},
+                                     .kv_budget_bytes = options.kv_budget_bytes,
+                                     .most_slots = most_slots},
                                     config, format, label));
   GODWIT_ASSIGN(vocabulary, load_vocabulary(source, options.chat_template, options.chat_template_name));
   if (vocabulary->tokenizer.vocab_size() > config.vocab_size)
@@ -71,8 +86,10 @@ EngineInfo Engine::info() const {
   info.family = e.model->config().family;
   info.backend = e.backend->description();
   info.kv_codec = e.options.kv_codec;
+  info.kv_policy = e.options.kv_policy;
   info.weight_bytes = e.weight_bytes;
   info.context_tokens = e.memory.context_tokens;
+  info.prefill_chunk = e.options.prefill_chunk;
   info.kv_budget_bytes = e.pool->budget_bytes();
   info.kv_bytes_in_use = e.pool->bytes_in_use();
   info.kv_bytes_peak = e.pool->peak_bytes();

@@ -8,6 +8,7 @@
 #include "engine/memory_plan.h"
 #include "engine/vocabulary.h"
 #include "kv/pool.h"
+#include "kv/retention.h"
 #include "kv/sequence.h"
 #include "model/decoder.h"
 #include <godwit/engine.h>
@@ -29,6 +30,7 @@ struct Engine::Impl {
   std::unique_ptr<KvPool> pool;
   std::optional<Workspace> workspace;
   std::unique_ptr<AttentionPlanner> prefill_planner, decode_planner;
+  std::shared_ptr<const KvRetentionRules> retention;  // null: every entry stays
 
   Status load(const ModelSource& source);
 };

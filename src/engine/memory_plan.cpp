@@ -35,10 +35,15 @@ Result<MemoryPlan> plan_memory(const MemoryRequest& request, const ModelConfig& 
         "memory or take a smaller or more strongly quantized model",
         label, bytes_text(request.weight_bytes), bytes_text(request.workspace_bytes), bytes_text(usable),
         bytes_text(request.memory_bytes));
-  const uint64_t column = config.layers.size() * static_cast<uint64_t>(config.kv_heads) * format.page_bytes();
+  const uint64_t heads = config.layers.size() * static_cast<uint64_t>(config.kv_heads);
+  const uint64_t column = heads * format.page_bytes();
   const auto page_tokens = static_cast<uint64_t>(format.page_tokens);
   auto sequence_bytes = [&](int64_t tokens) {
-    return saturating_product((static_cast<uint64_t>(tokens) + page_tokens - 1) / page_tokens, column);
+    if (!request.most_slots)
+      return saturating_product((static_cast<uint64_t>(tokens) + page_tokens - 1) / page_tokens, column);
+    // Where entries are dropped, each head may have a page that is not full, and positions beside every page.
+    return saturating_product((request.most_slots(tokens) + page_tokens - 1) / page_tokens + 1,
+                              column + heads * format.aux_bytes());
   };
   const int64_t wanted = request.context_tokens > 0 ? request.context_tokens : config.context_length;
   const uint64_t free = request.memory_bytes > 0 ? usable - fixed : UINT64_MAX / 4;
@@ -52,8 +57,11 @@ Result<MemoryPlan> plan_memory(const MemoryRequest& request, const ModelConfig& 
     budget = std::min(std::max(free / 2, std::min(sequence_bytes(wanted), free)),
                       saturating_product(kMostSequences, sequence_bytes(wanted)));
   }
-  const auto fits =
-      static_cast<int64_t>(std::min<uint64_t>(saturating_product(budget / column, page_tokens), INT32_MAX));
+  int64_t fits = 0;  // the longest sequence that the budget holds
+  for (int64_t beyond = int64_t{INT32_MAX} + 1; beyond - fits > 1;) {
+    const int64_t middle = fits + (beyond - fits) / 2;
+    (sequence_bytes(middle) <= budget ? fits : beyond) = middle;
+  }
   if (fits < wanted && (request.context_tokens > 0 || fits < format.page_tokens))
     return errorf(ErrorCode::kExhausted,
                   "{}: {} tokens need {} of KV memory, but the budget is {}, which holds {} tokens; ask for a shorter "

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "backend/kv_format.h"
@@ -16,6 +17,8 @@ struct MemoryRequest {
   uint64_t workspace_bytes = 0;
   int64_t context_tokens = 0;    // asked for; 0: as long as possible
   uint64_t kv_budget_bytes = 0;  // asked for; 0: derived
+  // Slots per head that a sequence of so many tokens ever holds; empty: one for each token.
+  std::function<uint64_t(int64_t tokens)> most_slots = {};
 };
 
 struct MemoryPlan {

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 
 #include "engine/session_impl.h"
 #include "text/sampler.h"
@@ -11,6 +12,13 @@ namespace {
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+TokenScore score_of(std::span<const float> logits, TokenId token) {
+  const float own = logits[static_cast<size_t>(token)], top = *std::max_element(logits.begin(), logits.end());
+  double sum = 0;
+  for (float logit : logits) sum += std::exp(static_cast<double>(logit - top));
+  return {static_cast<float>(static_cast<double>(own - top) - std::log(sum)), own == top};
 }
 
 bool contains(std::span<const TokenId> ids, TokenId id) {
@@ -39,24 +47,35 @@ Status Session::append_text(std::string_view text) {
   return impl_->append(tokens);
 }
 
-Status Session::prefill(const std::function<void(const Progress&)>& on_progress, std::stop_token stop) {
-  return impl_->compute_pending(on_progress, std::move(stop), nullptr);
+Status Session::prefill(const std::function<void(const Progress&)>& on_progress, std::stop_token stop,
+                        bool prompt_ends) {
+  return impl_->compute_pending(on_progress, std::move(stop), {}, prompt_ends);
+}
+
+Status Session::read(std::span<const TokenId> tokens,
+                     const std::function<void(std::span<const float> logits)>& on_logits, std::stop_token stop) {
+  GODWIT_TRY(prefill({}, stop));
+  GODWIT_TRY(impl_->append(tokens));
+  auto each = [&](size_t, std::span<const float> logits) { on_logits(logits); };
+  return impl_->compute_pending({}, std::move(stop), each, false);
 }
 
 Result<std::vector<TokenScore>> Session::score(std::span<const TokenId> tokens,
                                                const std::function<void(const Progress&)>& on_progress,
                                                std::stop_token stop) {
   Impl& s = *impl_;
+  if (!s.tokens.empty() && s.computed() == s.tokens.size() && s.logits.empty())
+    s.forget_computed(s.computed() - 1);  // after truncate(): the last token's logits are gone
   GODWIT_TRY(prefill({}, stop));
   std::vector<TokenScore> scores;
   if (tokens.empty()) return scores;
   GODWIT_TRY(s.append(tokens));
-  if (s.computed() == 0)
-    scores.emplace_back();
-  else  // the first token is predicted by the last one before it: compute that one again
-    s.forget_computed(s.computed() - 1);
-  GODWIT_TRY(s.compute_pending(on_progress, std::move(stop), &scores));
-  scores.resize(tokens.size());
+  // The first token is predicted by the last one before it.
+  scores.push_back(s.logits.empty() ? TokenScore() : score_of(s.logits, tokens[0]));
+  auto each = [&](size_t token, std::span<const float> logits) {
+    if (token + 1 < s.tokens.size()) scores.push_back(score_of(logits, s.tokens[token + 1]));
+  };
+  GODWIT_TRY(s.compute_pending(on_progress, std::move(stop), each, false));
   return scores;
 }
 
@@ -96,7 +115,7 @@ Result<Generation> Session::generate(const GenerateOptions& options, const std::
       break;
     }
     if (s.computed() < s.tokens.size()) {
-      Status status = s.step(1, *e.decode_planner, nullptr);
+      Status status = s.step(1, {*e.decode_planner}, {});
       if (!status && status.error().code == ErrorCode::kExhausted) {
         out.finish = FinishReason::kKvExhausted;
         break;
@@ -146,7 +165,9 @@ Session Session::fork() const {
   copy->tokens = impl_->tokens;
   copy->logits = impl_->logits;
   std::lock_guard lock(impl_->engine->mutex);
+  copy->retention.reset();
   copy->sequence = impl_->sequence->fork();
+  if (impl_->retention) copy->retention = std::make_unique<KvRetention>(*impl_->retention, *copy->sequence);
   return Session(std::move(copy));
 }
 

@@ -1,27 +1,18 @@
 #include "engine/session_impl.h"
 
 #include <algorithm>
-#include <cmath>
 
 namespace godwit {
-namespace {
-
-TokenScore score_of(std::span<const float> logits, TokenId token) {
-  const float own = logits[static_cast<size_t>(token)], top = *std::max_element(logits.begin(), logits.end());
-  double sum = 0;
-  for (float logit : logits) sum += std::exp(static_cast<double>(logit - top));
-  return {static_cast<float>(static_cast<double>(own - top) - std::log(sum)), own == top};
-}
-
-}  // namespace
 
 Session::Impl::Impl(std::shared_ptr<Engine::Impl> e) : engine(std::move(e)) {
   std::lock_guard lock(engine->mutex);
   sequence = std::make_unique<KvSequence>(*engine->pool, engine->model->kv_shape());
+  if (engine->retention) retention = std::make_unique<KvRetention>(engine->retention, *sequence);
 }
 
 Session::Impl::~Impl() {
   std::lock_guard lock(engine->mutex);
+  retention.reset();
   sequence.reset();
 }
 
@@ -42,15 +33,19 @@ Status Session::Impl::append(std::span<const TokenId> added) {
 
 void Session::Impl::forget_computed(size_t count) {
   std::lock_guard lock(engine->mutex);
-  sequence->truncate(static_cast<int32_t>(count));
+  auto left = static_cast<int32_t>(count);
+  if (retention && left < retention->shortest_exact()) left = 0;
+  sequence->truncate(left);
+  if (retention) retention->forget(left);
   logits.clear();
 }
 
-Status Session::Impl::step(size_t count, AttentionPlanner& planner, std::vector<TokenScore>* scores) {
+Status Session::Impl::step(size_t count, const StepKind& kind, const OnLogits& on_logits) {
   std::lock_guard lock(engine->mutex);
   Engine::Impl& e = *engine;
   const size_t begin = computed(), vocab = static_cast<size_t>(e.model->config().vocab_size);
   const auto rows = static_cast<int32_t>(count);
+  if (retention) GODWIT_TRY(retention->prepare(rows));
   if (KvOutcome outcome = sequence->append(rows); !outcome)
     return errorf(
         ErrorCode::kExhausted,
@@ -58,12 +53,14 @@ Status Session::Impl::step(size_t count, AttentionPlanner& planner, std::vector<
         "shorten the context or raise the KV budget",
         bytes_text(e.pool->bytes_in_use()), bytes_text(e.pool->budget_bytes()), count, outcome.missing_pages);
   const AttentionSegment segment{sequence.get(), 0, rows, static_cast<int32_t>(begin)};
-  const PlannedSegments group{&planner, {&segment, 1}};
-  e.model->forward(*e.workspace, {.tokens = std::span(tokens).subspan(begin, count), .groups = {&group, 1}});
+  const PlannedSegments group{&kind.planner, {&segment, 1}};
+  e.model->forward(
+      *e.workspace,
+      {.tokens = std::span(tokens).subspan(begin, count), .groups = {&group, 1}, .observer = retention.get()});
 
   std::vector<int32_t> picked;
   std::vector<float> values;
-  const int32_t first = scores != nullptr ? 0 : rows - 1;
+  const int32_t first = on_logits ? 0 : rows - 1;
   const int32_t most = e.workspace->max_logit_rows();
   for (int32_t row = first; row < rows; row += most) {
     const int32_t end = std::min(rows, row + most);
@@ -72,24 +69,21 @@ Status Session::Impl::step(size_t count, AttentionPlanner& planner, std::vector<
     values.resize(picked.size() * vocab);
     Tensor device = e.model->logits(*e.workspace, picked);
     e.backend->download(std::as_writable_bytes(std::span(values)), device.data);
-    for (int32_t i = row; scores != nullptr && i < end; ++i) {
-      const size_t next = begin + static_cast<size_t>(i) + 1;
-      if (next < tokens.size())
-        scores->push_back(
-            score_of(std::span(values).subspan(static_cast<size_t>(i - row) * vocab, vocab), tokens[next]));
-    }
+    for (int32_t i = row; on_logits && i < end; ++i)
+      on_logits(begin + static_cast<size_t>(i), std::span(values).subspan(static_cast<size_t>(i - row) * vocab, vocab));
     if (end == rows) logits.assign(values.end() - static_cast<ptrdiff_t>(vocab), values.end());
   }
-  return {};
+  return retention ? retention->finish(rows, kind.prompt_ends) : Status();
 }
 
 Status Session::Impl::compute_pending(const std::function<void(const Progress&)>& on_progress, std::stop_token stop,
-                                      std::vector<TokenScore>* scores) {
+                                      const OnLogits& on_logits, bool prompt_ends) {
   const size_t begin = computed(), end = tokens.size();
   const auto chunk = static_cast<size_t>(engine->options.prefill_chunk);
   while (computed() < end) {
     if (stop.stop_requested()) return errorf(ErrorCode::kCancelled, "stopped after {} of {} tokens", computed(), end);
-    GODWIT_TRY(step(std::min(chunk, end - computed()), *engine->prefill_planner, scores));
+    const size_t count = std::min(chunk, end - computed());
+    GODWIT_TRY(step(count, {*engine->prefill_planner, prompt_ends && computed() + count == end}, on_logits));
     if (on_progress) on_progress({static_cast<int64_t>(computed() - begin), static_cast<int64_t>(end - begin)});
   }
   return {};

@@ -7,7 +7,9 @@ namespace godwit {
 
 struct Session::Impl {
   std::shared_ptr<Engine::Impl> engine;
-  std::unique_ptr<KvSequence> sequence;  // touched only with engine->mutex held
+  // Touched only with engine->mutex held.
+  std::unique_ptr<KvSequence> sequence;
+  std::unique_ptr<KvRetention> retention;  // null: every entry stays
   std::vector<TokenId> tokens;
   std::vector<float> logits;  // after the last computed token, or empty
 
@@ -16,13 +18,19 @@ struct Session::Impl {
 
   size_t computed() const { return static_cast<size_t>(sequence->next_position()); }
   Status append(std::span<const TokenId> added);
-  // Drops what was computed from token `count` on, and the logits with it.
+  // Drops what was computed from token `count` on, and the logits with it; all of it where a KV policy has dropped
+  // entries since.
   void forget_computed(size_t count);
-  // Runs tokens [computed, computed + count) as one step; `scores`, where given, gets one entry per row that a token
-  // follows: how likely that token was.
-  Status step(size_t count, AttentionPlanner& planner, std::vector<TokenScore>* scores);
+  // Logits after a token, and that token's index.
+  using OnLogits = std::function<void(size_t token, std::span<const float> logits)>;
+  struct StepKind {
+    AttentionPlanner& planner;
+    bool prompt_ends = false;
+  };
+  // Runs tokens [computed, computed + count) as one step; `on_logits`, where given, gets all of its rows.
+  Status step(size_t count, const StepKind& kind, const OnLogits& on_logits);
   Status compute_pending(const std::function<void(const Progress&)>& on_progress, std::stop_token stop,
-                         std::vector<TokenScore>* scores);
+                         const OnLogits& on_logits, bool prompt_ends);
 };
 
 }  // namespace godwit

@@ -58,7 +58,7 @@ Result<RecallSample> RecallSampleMaker::make() {
     taken += sentence.size();
     planted.push_back(std::move(sentence));
     if (i >= asked) continue;
-    GODWIT_ASSIGN(RecallQuestion question, ask(fact, i == 0));
+    GODWIT_ASSIGN(RecallTurn question, ask(fact, i == 0 || options_.question != RecallQuestion::kTurns));
     taken += question.before.size() + question.value.size();
     sample.questions.push_back(std::move(question));
   }
@@ -73,8 +73,8 @@ Result<Tokens> RecallSampleMaker::encode(std::string_view text, bool special) co
   return engine_.tokenize(text, {.add_bos = false, .parse_special = special});
 }
 
-Result<RecallQuestion> RecallSampleMaker::ask(const Fact& fact, bool first) const {
-  RecallQuestion question;
+Result<RecallTurn> RecallSampleMaker::ask(const Fact& fact, bool first) const {
+  RecallTurn question;
   const std::string_view open = first ? "\n\n" : "<|im_end|>\n<|im_start|>user\n";
   for (auto [text, special] : {std::pair<std::string_view, bool>{open, true},
                                {fact.question, false},

@@ -11,14 +11,14 @@ namespace godwit {
 
 struct Fact;
 
-struct RecallQuestion {
+struct RecallTurn {
   std::vector<TokenId> before;  // what comes before the value: the rest of the turn and the answer's lead
   std::vector<TokenId> value;
 };
 
 struct RecallSample {
   std::vector<TokenId> context;  // up to the first question
-  std::vector<RecallQuestion> questions;
+  std::vector<RecallTurn> questions;
 };
 
 class RecallSampleMaker {
@@ -35,8 +35,8 @@ class RecallSampleMaker {
       : engine_(engine), book_(std::move(book)), options_(options), random_(options.seed) {}
 
   Result<std::vector<TokenId>> encode(std::string_view text, bool special = false) const;
-  // The first question ends the user turn that the text began; later ones are turns of their own.
-  Result<RecallQuestion> ask(const Fact& fact, bool first) const;
+  // The first question ends the user turn that the text began; later ones of a chat are turns of their own.
+  Result<RecallTurn> ask(const Fact& fact, bool first) const;
   std::vector<TokenId> context(const std::vector<std::vector<TokenId>>& planted, size_t room);
   bool ends_sentence(TokenId id) const;
 

@@ -31,8 +31,7 @@ std::vector<RecallSample> samples(const Engine& engine, const RecallOptions& opt
 
 std::vector<TokenId> all_tokens(const RecallSample& sample) {
   std::vector<TokenId> tokens = sample.context;
-  for (const RecallQuestion& question : sample.questions)
-    tokens = joined(joined(tokens, question.before), question.value);
+  for (const RecallTurn& question : sample.questions) tokens = joined(joined(tokens, question.before), question.value);
   return tokens;
 }
 
@@ -83,7 +82,7 @@ TEST(Recall, EveryQuestionHasItsAnswerInTheText) {
     for (const RecallSample& sample : samples(engine, options)) {
       const std::string text = engine.detokenize(sample.context);
       ASSERT_EQ(sample.questions.size(), 5U);
-      for (const RecallQuestion& question : sample.questions) {
+      for (const RecallTurn& question : sample.questions) {
         const std::string before = engine.detokenize(question.before), value = engine.detokenize(question.value);
         const std::string lead = before.substr(before.rfind('\n') + 1);
         EXPECT_NE(text.find(" " + lead + value), std::string::npos) << lead << value;

@@ -40,6 +40,7 @@ class FakeKvBackend final : public Backend {
       std::memcpy(value(args.format, args.slab, args.slots[i]), args.v.data + i * bytes, bytes);
     }
   }
+  void kv_read(const KvReadArgs&) override { absent(); }
   void kv_copy_page(const KvFormat& format, std::byte* slab, PageId from, PageId to) override {
     std::memcpy(slab + to * format.page_bytes(), slab + from * format.page_bytes(), format.page_bytes());
   }
@@ -68,6 +69,7 @@ class FakeKvBackend final : public Backend {
   void combine_experts(Tensor, Tensor, Tensor) override { absent(); }
   void attention(const AttentionArgs&) override { absent(); }
   void merge_partials(const AttnPartial&, const AttnPartial&) override { absent(); }
+  void observe(const ObserveArgs&) override { absent(); }
 
  private:
   [[noreturn]] static void absent() { check_failed(__FILE__, __LINE__, "only page operations", {}); }

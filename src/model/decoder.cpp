@@ -137,6 +137,7 @@ class Step {
     args.window = settings.window;
     args.partial = {ws_.attended_.slice(0, rows_).reshape({rows_, c_.heads, c_.head_dim}), ws_.lse_.slice(0, rows_)};
     be_.attention(args);
+    if (in_.observer != nullptr) in_.observer->attended(static_cast<int>(layer), args);
   }
 
   void feed_forward_block(size_t layer) {

@@ -12,6 +12,7 @@
 
 #include "attn/plan.h"
 #include "backend/backend.h"
+#include "kv/attention_observer.h"
 #include "model/weights.h"
 
 namespace godwit {
@@ -25,6 +26,7 @@ struct PlannedSegments {
 struct StepInput {
   std::span<const int32_t> tokens;          // [rows], valid ids
   std::span<const PlannedSegments> groups;  // together they cover every row once; sequences have the rows appended
+  AttentionObserver* observer = nullptr;    // may be null
 };
 
 // Activations of steps of up to `max_rows` rows and `max_logit_rows` rows of logits. One step at a time.

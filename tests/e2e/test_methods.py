@@ -5,8 +5,8 @@ from conftest import MODELS
 
 def test_json_fields(godwit):
     report = godwit.json("methods")
-    assert set(report) == {"kv_codecs", "prefill", "decode", "models", "weight_types", "simd"}
-    for table in ("kv_codecs", "prefill", "decode"):
+    assert set(report) == {"kv_codecs", "kv_policies", "prefill", "decode", "models", "weight_types", "simd"}
+    for table in ("kv_codecs", "kv_policies", "prefill", "decode"):
         for row in report[table]:
             assert set(row) == {"name", "description", "reference", "parameters"} and row["name"] and row["description"]
     assert {"f32", "f16", "bf16"} <= {row["name"] for row in report["kv_codecs"]}
@@ -16,7 +16,7 @@ def test_json_fields(godwit):
 
 def test_text_names_everything(godwit):
     text, report = godwit("methods").split(), godwit.json("methods")
-    for table in ("kv_codecs", "prefill", "decode", "models"):
+    for table in ("kv_codecs", "kv_policies", "prefill", "decode", "models"):
         assert all(row["name"] in text for row in report[table])
     assert set(report["weight_types"]) | set(report["simd"]) <= set(text)
 

@@ -62,6 +62,7 @@ class CpuBackend final : public Backend {
   }
 
   void kv_write(const KvWriteArgs& args) override { kernels_.kv_write(context_, args); }
+  void kv_read(const KvReadArgs& args) override { cpu::kv_read(context_, args); }
   void kv_copy_page(const KvFormat& format, std::byte* slab, PageId from, PageId to) override {
     size_t bytes = format.page_bytes();
     std::memcpy(slab + to * bytes, slab + from * bytes, bytes);
@@ -81,6 +82,7 @@ class CpuBackend final : public Backend {
   void merge_partials(const AttnPartial& into, const AttnPartial& from) override {
     kernels_.merge_partials(context_, into, from);
   }
+  void observe(const ObserveArgs& args) override { kernels_.observe(context_, args); }
 
  private:
   cpu::Kernels kernels_;

@@ -83,6 +83,7 @@ Result<Kernels> kernels_for(const std::string& target) {
     fill_elementwise_ref(table);
     fill_matmul_ref(table);
     fill_attention_ref(table);
+    fill_observe_ref(table);
     return table;
   }
   table.target = target.empty() ? cpu_simd_targets().front() : target;
@@ -96,6 +97,7 @@ Result<Kernels> kernels_for(const std::string& target) {
   fill_elementwise(table);
   fill_matmul(table);
   fill_attention(table);
+  fill_observe(table);
   hwy::GetChosenTarget().DeInit();
   if (extended != nullptr) extended->fill(table);
   return table;

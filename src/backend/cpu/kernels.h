@@ -55,12 +55,14 @@ struct Kernels {
   void (*attention)(Context&, const AttentionArgs&) = nullptr;
   void (*attention_f32)(Context&, const AttentionArgs&) = nullptr;
   void (*merge_partials)(Context&, const AttnPartial& into, const AttnPartial& from) = nullptr;
+  void (*observe)(Context&, const ObserveArgs&) = nullptr;
 };
 
 // Each fills its part of the table for the target that Highway dispatches to at the time of the call.
 void fill_elementwise(Kernels& table);  // embed, gather_rows, rms_norm, rope, gated, add, softcap, combine_experts
 void fill_matmul(Kernels& table);       // matmul, expert_matmul and their f32 twins
 void fill_attention(Kernels& table);    // kv_write, attention and its f32 twin, merge_partials
+void fill_observe(Kernels& table);      // observe
 // These replace entries by kernels with bf16 operands and fp32 sums: in AVX-512, in tiles, in emulated tiles. The
 // machine must have what features.h says.
 void fill_matmul_bf16(Kernels& table);  // matmul, expert_matmul
@@ -73,9 +75,11 @@ void fill_attention_amx_emulated(Kernels& table);
 void fill_elementwise_ref(Kernels& table);
 void fill_matmul_ref(Kernels& table);
 void fill_attention_ref(Kernels& table);
+void fill_observe_ref(Kernels& table);
 void fill_route(Kernels& table);
 
-// Page bookkeeping in the CPU's layout; plain copies, the same for every target.
+// Pages in the CPU's layout; plain copies, the same for every target.
+void kv_read(Context& context, const KvReadArgs& args);
 void kv_move(const KvFormat& format, std::byte* slab, std::span<const KvMove> moves);
 void kv_export(const KvFormat& format, const std::byte* slab, PageId page, std::span<std::byte> canonical);
 void kv_import(const KvFormat& format, std::byte* slab, PageId page, std::span<const std::byte> canonical);

@@ -1,0 +1,49 @@
+// The last queries of a sequence, kept to ask what they attend to in the cache as it is at any later time: neither
+// chunks nor earlier drops shift such a window.
+//
+// A copy shares the kept queries until one of the two takes the next step. After forget() the window holds what is left
+// of it, until steps fill it again. One thread at a time, as the sequence.
+#pragma once
+
+#include "kv/slot_stats.h"
+
+namespace godwit {
+
+class QueryWindow {
+ public:
+  QueryWindow(int queries, int layers, int q_heads);
+
+  // A step of `rows` tokens from position `begin`: prepare(), attended() for each layer, finish().
+  Status prepare(const KvPool& pool, int32_t begin, int rows);
+  void attended(Backend& backend, int layer, const AttentionArgs& args);
+  void finish();
+
+  // What the window's queries attend to in a layer, for each head: mass, square and uses.
+  Result<std::vector<KvSlotStats>> look(const KvSequence& sequence, int layer, float use_factor);
+  std::vector<int32_t> positions() const;  // of the queries, ascending
+
+  void forget(int32_t end_position);
+
+ private:
+  struct LayerAttention {
+    float scale = 1, softcap = 0;
+    int32_t window = 0;
+  };
+  Status own_queries(Backend& backend);
+  Tensor layer_queries(int layer) const;  // [queries, q_heads, head_dim]
+
+  int queries_, layers_, q_heads_;
+  int head_dim_ = 0;
+  std::vector<LayerAttention> attention_;  // [layers], as the last step had it
+
+  Buffer kept_;                  // [layers, queries, q_heads, head_dim]: row p % queries is the query of position p ...
+  int32_t first_ = 0, end_ = 0;  // ... for p in [first_, end_)
+  int32_t written_ = 0;          // rows that were ever written
+
+  int32_t step_begin_ = 0, step_rows_ = 0;
+  Buffer step_picks_;           // [queries] i32: rows of the step that are kept
+  Buffer positions_, partial_;  // of look(): [queries] i32; outputs and LSEs
+  Buffer scratch_;
+};
+
+}  // namespace godwit

@@ -1,0 +1,202 @@
+#include "kv/retention.h"
+
+#include <algorithm>
+
+namespace godwit {
+
+Result<std::shared_ptr<const KvRetentionRules>> KvRetentionRules::make(const KvRetentionOptions& options,
+                                                                       const KvShape& shape, const KvFormat& format,
+                                                                       int q_heads) {
+  auto rules = std::make_shared<KvRetentionRules>();
+  GODWIT_ASSIGN(rules->method, make_kv_policy(options.policy, shape));
+  const KvPolicyRow& row = *rules->method.row;
+  if (options.budget.empty() && row.needs_budget)
+    return errorf(ErrorCode::kInvalidArgument,
+                  "the KV policy '{}' needs a budget: give tokens (4096), a share (25%) or memory (64MiB)",
+                  row.info.name);
+  if (!options.budget.empty()) {
+    GODWIT_ASSIGN(rules->budget, KvBudget::parse(options.budget));
+  }
+  const std::string_view trigger = options.trigger.empty() ? row.trigger : options.trigger;
+  GODWIT_ASSIGN(rules->trigger, KvTrigger::parse(trigger, options.prefill_chunk));
+  rules->prefill_chunk = options.prefill_chunk;
+  rules->q_heads = q_heads;
+
+  const KvBudget& budget = rules->budget;
+  if (budget.split != KvBudget::Split::kHead && !row.comparable_scores)
+    return errorf(ErrorCode::kInvalidArgument,
+                  "the KV policy '{}' scores each head on a scale of its own, so heads cannot compete; leave "
+                  "split=head",
+                  row.info.name);
+  const size_t least = std::max(budget.granule(format), rules->method.policy->least_slots());
+  if (budget.unit != KvBudget::Unit::kShare && budget.slots_per_head(INT32_MAX, shape, format) < least)
+    return errorf(ErrorCode::kInvalidArgument,
+                  "a KV budget of {} is {} tokens in each head, but the KV policy '{}' needs at least {}",
+                  options.budget, budget.slots_per_head(INT32_MAX, shape, format), row.info.name, least);
+  return rules;
+}
+
+uint64_t KvRetentionRules::most_slots(int64_t tokens, const KvShape& shape, const KvFormat& format) const {
+  const auto all = static_cast<uint64_t>(tokens);
+  if (most_between() == 0) return all;
+  const uint64_t kept =
+      budget.slots_per_head(static_cast<int32_t>(std::min<int64_t>(tokens, INT32_MAX)), shape, format);
+  return std::min(all, kept + static_cast<uint64_t>(most_between()));
+}
+
+KvRetention::KvRetention(std::shared_ptr<const KvRetentionRules> rules, KvSequence& sequence)
+    : rules_(std::move(rules)), needs_(rules_->method.policy->needs()), sequence_(sequence) {
+  const KvShape& shape = sequence.shape();
+  if (needs_.queries == KvNeeds::Queries::kLast) window_.emplace(needs_.last_queries, shape.layers, rules_->q_heads);
+  if (needs_.queries == KvNeeds::Queries::kAll) totals_.emplace(shape, needs_.use_factor);
+}
+
+KvRetention::KvRetention(const KvRetention& other, KvSequence& fork)
+    : rules_(other.rules_),
+      needs_(other.needs_),
+      sequence_(fork),
+      window_(other.window_),
+      totals_(other.totals_),
+      since_(other.since_),
+      due_(other.due_),
+      settled_(other.settled_) {}
+
+Status KvRetention::prepare(int rows) {
+  const int most = rules_->most_between();
+  if (most > 0 && since_ > 0 && since_ + rows > most) GODWIT_TRY(apply());
+  return window_ ? window_->prepare(sequence_.pool(), sequence_.next_position(), rows) : Status();
+}
+
+void KvRetention::attended(int layer, const AttentionArgs& args) {
+  if (window_) window_->attended(sequence_.pool().backend(), layer, args);
+  if (totals_) totals_->attended(sequence_, layer, args);
+}
+
+Status KvRetention::finish(int rows, bool prompt_ends) {
+  if (window_) window_->finish();
+  since_ += rows;
+  due_ = due_ || (prompt_ends && rules_->trigger.prompt_end) ||
+         (rules_->trigger.every > 0 && since_ >= rules_->trigger.every);
+  if (totals_) GODWIT_TRY(totals_->status());
+  return due_ ? apply() : Status();
+}
+
+int32_t KvRetention::shortest_exact() const {
+  return totals_ ? sequence_.next_position() : settled_;
+}
+
+void KvRetention::forget(int32_t end_position) {
+  if (window_) window_->forget(end_position);
+  if (totals_) {
+    GODWIT_CHECK(end_position == 0, "totals cannot forget some of the queries");
+    totals_->clear();
+  }
+  settled_ = std::min(settled_, end_position);
+  since_ = std::min(since_, end_position);
+}
+
+bool KvRetention::over_budget() const {
+  if (!rules_->method.row->needs_budget) return true;
+  const KvShape& shape = sequence_.shape();
+  size_t slots = 0;
+  for (int layer = 0; layer < shape.layers; ++layer)
+    for (int head = 0; head < shape.kv_heads; ++head) slots += sequence_.slots(layer, head);
+  const size_t heads = static_cast<size_t>(shape.layers) * static_cast<size_t>(shape.kv_heads);
+  return slots > heads * rules_->budget.slots_per_head(sequence_.next_position(), shape, sequence_.pool().format());
+}
+
+Status KvRetention::apply() {
+  if (over_budget()) {
+    const KvShape& shape = sequence_.shape();
+    const KvFormat& format = sequence_.pool().format();
+    std::vector<ScoredHead> heads;
+    std::vector<double> demands;
+    GODWIT_TRY(score_all(heads, demands));
+    const KvBudget& budget = rules_->budget;
+    GODWIT_TRY(drop(select_slots(heads, shape,
+                                 {.slots_per_head = budget.slots_per_head(sequence_.next_position(), shape, format),
+                                  .granule = budget.granule(format),
+                                  .split = budget.split,
+                                  .demands = demands})));
+  }
+  since_ = 0;
+  due_ = false;
+  return {};
+}
+
+Status KvRetention::score_all(std::vector<ScoredHead>& heads, std::vector<double>& demands) {
+  const KvShape& shape = sequence_.shape();
+  const KvFormat& format = sequence_.pool().format();
+  const std::vector<int32_t> query_positions = window_ ? window_->positions() : std::vector<int32_t>();
+  for (int layer = 0; layer < shape.layers; ++layer) {
+    std::vector<KvSlotStats> seen;
+    if (window_) {
+      GODWIT_ASSIGN(seen, window_->look(sequence_, layer, needs_.use_factor));
+    }
+    demands.push_back(0);
+    for (int head = 0; head < shape.kv_heads; ++head) {
+      ScoredHead& scored = heads.emplace_back();
+      const size_t slots = sequence_.slots(layer, head);
+      for (size_t i = 0; i < slots; ++i) scored.positions.push_back(sequence_.position(layer, head, i));
+      scored.scores.resize(slots);
+      KvHeadView view;
+      view.layer = layer, view.head = head;
+      view.next_position = sequence_.next_position();
+      view.budget = rules_->budget.slots_per_head(sequence_.next_position(), shape, format);
+      view.positions = scored.positions;
+      view.query_positions = query_positions;
+      if (window_ || totals_) {
+        const KvSlotStats& stats = window_ ? seen[static_cast<size_t>(head)] : totals_->of(layer, head);
+        view.mass = stats.mass, view.square = stats.square, view.uses = stats.uses;
+        view.last_use = stats.last_use, view.longest_gap = stats.longest_gap;
+      }
+      if (needs_.keys_values) {
+        GODWIT_TRY(read_keys_values(layer, head));
+        view.keys = keys_, view.values = values_, view.head_dim = static_cast<size_t>(format.head_dim);
+      }
+      rules_->method.policy->score(view, scored.scores);
+      demands.back() += rules_->method.policy->demand(view);
+    }
+  }
+  return {};
+}
+
+Status KvRetention::read_keys_values(int layer, int head) {
+  const KvPool& pool = sequence_.pool();
+  Backend& backend = pool.backend();
+  std::vector<PageRef> pages;
+  sequence_.list_pages(layer, head, 0, sequence_.pages(layer, head), pages);
+  std::vector<KvSlot> slots;
+  for (const PageRef& page : pages)
+    for (uint32_t i = 0; i < page.count; ++i) slots.push_back({page.page, i});
+  const auto rows = static_cast<int64_t>(slots.size()), dim = int64_t{pool.format().head_dim};
+  const auto numbers = static_cast<size_t>(rows * dim);
+  GODWIT_TRY(ensure_bytes(backend, scratch_, 2 * numbers * sizeof(float)));
+  const Tensor k(scratch_.data(), DType::kF32, {rows, dim}), v(scratch_.data() + k.bytes(), DType::kF32, {rows, dim});
+  backend.kv_read({.format = pool.format(), .slab = pool.slab(), .slots = slots, .k = k, .v = v});
+  keys_.resize(numbers);
+  values_.resize(numbers);
+  backend.download(std::as_writable_bytes(std::span(keys_)), k.data);
+  backend.download(std::as_writable_bytes(std::span(values_)), v.data);
+  return {};
+}
+
+Status KvRetention::drop(std::span<const std::vector<uint32_t>> kept) {
+  const KvShape& shape = sequence_.shape();
+  for (int layer = 0; layer < shape.layers; ++layer) {
+    for (int head = 0; head < shape.kv_heads; ++head) {
+      const std::vector<uint32_t>& stay = kept[static_cast<size_t>(layer * shape.kv_heads + head)];
+      if (stay.size() == sequence_.slots(layer, head)) continue;
+      settled_ = sequence_.next_position();
+      if (KvOutcome outcome = sequence_.retain(layer, head, stay); !outcome)
+        return errorf(ErrorCode::kExhausted,
+                      "the KV memory is full: dropping entries that other sessions share needs {} pages more; free a "
+                      "session or raise the KV memory",
+                      outcome.missing_pages);
+      if (totals_) totals_->retain(layer, head, stay);
+    }
+  }
+  return {};
+}
+
+}  // namespace godwit

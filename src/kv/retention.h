@@ -1,0 +1,82 @@
+// Holds a sequence to a budget: when the trigger says so, slots are observed and scored, and what the budget does not
+// keep is dropped, so that its pages are free.
+//
+// A drop cannot be undone: forgetting tokens that came before one is exact only if the sequence is computed anew, see
+// shortest_exact(). With a trigger that fires every n tokens, a sequence never holds more than the budget and the
+// larger of n and one chunk (KvRetentionRules::most_slots).
+#pragma once
+
+#include <optional>
+
+#include "kv/attention_observer.h"
+#include "kv/attention_totals.h"
+#include "kv/budget.h"
+#include "kv/policy.h"
+#include "kv/query_window.h"
+#include "kv/select.h"
+
+namespace godwit {
+
+struct KvRetentionOptions {  // as a user writes them
+  std::string policy, budget, trigger;
+  int prefill_chunk = 512;
+};
+
+// The rules that all sequences of an engine keep. Immutable.
+struct KvRetentionRules {
+  NamedKvPolicy method;
+  KvBudget budget;
+  KvTrigger trigger;
+  int prefill_chunk = 0;
+  int q_heads = 0;
+
+  // Checks everything that can be checked before a sequence exists. REQUIRES: options.policy is not empty.
+  static Result<std::shared_ptr<const KvRetentionRules>> make(const KvRetentionOptions& options, const KvShape& shape,
+                                                              const KvFormat& format, int q_heads);
+
+  // Tokens that may come between two looks, whatever the cut into steps; 0: no bound.
+  int most_between() const { return trigger.every > 0 ? std::max(trigger.every, prefill_chunk) : 0; }
+  // Slots per head, on average, that a sequence of `tokens` tokens ever holds.
+  uint64_t most_slots(int64_t tokens, const KvShape& shape, const KvFormat& format) const;
+};
+
+class KvRetention final : public AttentionObserver {
+ public:
+  // Both live as long as this.
+  KvRetention(std::shared_ptr<const KvRetentionRules> rules, KvSequence& sequence);
+  // The same state for a fork of the sequence.
+  KvRetention(const KvRetention& other, KvSequence& fork);
+  KvRetention(const KvRetention&) = delete;
+  KvRetention& operator=(const KvRetention&) = delete;
+
+  // A step of `rows` tokens: prepare(), the sequence appends, the model runs with this as its observer, finish(). An
+  // error is kExhausted: there is no memory to observe, or none for the copies of shared pages that a drop needs; the
+  // sequence is sound, and the next step tries again.
+  Status prepare(int rows);
+  void attended(int layer, const AttentionArgs& args) override;
+  Status finish(int rows, bool prompt_ends);
+
+  // The least number of tokens that truncate() may leave without changing what the rest would have been.
+  int32_t shortest_exact() const;
+  void forget(int32_t end_position);  // after truncate()
+
+ private:
+  bool over_budget() const;
+  Status apply();
+  Status score_all(std::vector<ScoredHead>& heads, std::vector<double>& demands);
+  Status read_keys_values(int layer, int head);
+  Status drop(std::span<const std::vector<uint32_t>> kept);
+
+  std::shared_ptr<const KvRetentionRules> rules_;
+  KvNeeds needs_;
+  KvSequence& sequence_;
+  std::optional<QueryWindow> window_;
+  std::optional<AttentionTotals> totals_;
+  int since_ = 0;        // tokens since the last look
+  bool due_ = false;     // a look is owed
+  int32_t settled_ = 0;  // tokens that the sequence had at its last drop
+  Buffer scratch_;
+  std::vector<float> keys_, values_;
+};
+
+}  // namespace godwit

@@ -1,0 +1,266 @@
+// One matrix for all policies: budgets are exact, what is kept is sound and the same every time, and nothing is dropped
+// where everything fits.
+#include "kv/retention.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <numeric>
+
+#include "kv/toy_model.h"
+
+namespace godwit::kv_test {
+
+std::vector<std::string> policy_specs() {
+  const auto gates = std::filesystem::path(testing::TempDir()) / "duo_gates_of_retention_test.json";
+  std::ofstream(gates) << R"({"format": "godwit.duo-gates.1", "sinks": 2, "recent": 8,)"
+                       << R"( "gates": [[1, 0], [0.4, 0.6], [0, 0]]})";
+  std::vector<std::string> specs;
+  for (const KvPolicyRow* row : all_kv_policies()) {
+    std::string spec(row->info.name);
+    for (const MethodParam& param : row->info.params) {
+      auto set = [&](const std::string& value) {
+        spec += fmt::format("{}{}={}", spec.find(':') == std::string::npos ? ":" : ",", param.name, value);
+      };
+      if (param.name == "window") set("8");
+      if (param.name == "recent" && param.default_value.find('.') == std::string_view::npos) set("4");
+      if (param.name == "gates") set(gates.string());
+    }
+    specs.push_back(std::move(spec));
+  }
+  return specs;
+}
+
+namespace {
+
+size_t total(const Toy& toy) {
+  size_t slots = 0;
+  for (const auto& head : toy.positions()) slots += head.size();
+  return slots;
+}
+
+class RetentionTest : public testing::TestWithParam<std::string> {};
+
+TEST_P(RetentionTest, BudgetsAreExact) {
+  constexpr size_t kHeads = 6;
+  for (const char* budget : {"48", "25%", "40KiB"}) {
+    for (const char* trigger : {"prefill", "chunk", "24"}) {
+      for (int chunk : {64, 100}) {
+        SCOPED_TRACE(fmt::format("{} {} chunk {}", budget, trigger, chunk));
+        Toy toy({.policy = GetParam(), .budget = budget, .trigger = trigger, .prefill_chunk = chunk});
+        const auto allowed = [&] {
+          return toy.rules().budget.slots_per_head(toy.sequence().next_position(), kToyShape, kToyFormat);
+        };
+        const bool bounded = toy.rules().most_between() > 0;
+        for (int done = 0; done < 300; done += chunk) {
+          ASSERT_TRUE(toy.step(std::min(chunk, 300 - done), done + chunk >= 300));
+          if (toy.rules().trigger.prompt_end && (bounded || done + chunk >= 300)) {
+            EXPECT_LE(total(toy), kHeads * allowed());
+          }
+          EXPECT_LE(total(toy), kHeads * (bounded ? allowed() + static_cast<size_t>(chunk) : 300));
+        }
+        for (int i = 0; i < 130; ++i) {
+          ASSERT_TRUE(toy.step(1));
+          if (bounded) {
+            EXPECT_LE(total(toy), kHeads * (allowed() + static_cast<size_t>(chunk)));
+          }
+        }
+        // Bytes are what is left, page for page.
+        size_t pages = 0;
+        for (const auto& head : toy.positions()) pages += (head.size() + 15) / 16;
+        EXPECT_EQ(toy.pool().pages_in_use(), pages);
+        EXPECT_LT(total(toy), kHeads * 430);
+      }
+    }
+  }
+}
+
+TEST_P(RetentionTest, BytesHoldAtTheEndOfAPromptWhateverTheSplit) {
+  for (const char* budget : {"40KiB", "40KiB:split=layer", "40KiB:split=all"}) {
+    auto rules = KvRetentionRules::make({.policy = GetParam(), .budget = budget, .trigger = ""}, kToyShape, kToyFormat,
+                                        kToyHeads);
+    if (!rules) {
+      EXPECT_NE(rules.error().message.find("heads cannot compete"), std::string::npos) << rules.error().message;
+      continue;
+    }
+    Toy toy({.policy = GetParam(), .budget = budget, .trigger = "prefill"});
+    toy.prompt(300, 64);
+    EXPECT_LE(toy.pool().bytes_in_use(), 40U << 10) << budget;
+    EXPECT_GT(toy.pool().bytes_in_use(), 20U << 10) << budget;
+  }
+}
+
+TEST_P(RetentionTest, AWholeBudgetDropsNothing) {
+  if (GetParam().starts_with("duo")) GTEST_SKIP() << "its gates are its budget";
+  Toy toy({.policy = GetParam(), .budget = "100%", .trigger = "chunk", .prefill_chunk = 50});
+  toy.prompt(170, 50);
+  for (const auto& head : toy.positions()) EXPECT_EQ(head.size(), 170U);
+  EXPECT_EQ(toy.pool().aux_in_use(), 0U);
+}
+
+TEST_P(RetentionTest, TheSameEveryTimeOnAnyNumberOfThreads) {
+  std::vector<std::vector<int32_t>> first;
+  for (int threads : {1, 3, 1}) {
+    Toy toy({.policy = GetParam(), .budget = "25%", .trigger = "chunk", .prefill_chunk = 64}, threads);
+    toy.prompt(260, 64);
+    if (first.empty()) first = toy.positions();
+    EXPECT_EQ(toy.positions(), first) << threads;
+  }
+}
+
+TEST_P(RetentionTest, ChunksDoNotMatterAtTheEndOfAPrompt) {
+  const auto needs = make_kv_policy(GetParam(), kToyShape)->policy->needs();
+  if (needs.queries == KvNeeds::Queries::kAll) GTEST_SKIP() << "sums of chunks round differently";
+  std::vector<std::vector<int32_t>> first;
+  for (int chunk : {300, 64, 7}) {
+    Toy toy({.policy = GetParam(), .budget = "25%", .trigger = "prefill", .prefill_chunk = chunk});
+    toy.prompt(300, chunk);
+    if (first.empty()) first = toy.positions();
+    EXPECT_EQ(toy.positions(), first) << chunk;
+  }
+}
+
+TEST_P(RetentionTest, ForksGoTheirOwnWays) {
+  const KvRetentionOptions options{.policy = GetParam(), .budget = "32", .trigger = "40", .prefill_chunk = 40};
+  Toy toy(options), alone(options);
+  for (Toy* each : {&toy, &alone}) each->prompt(120, 40);
+  for (int i = 0; i < 20; ++i) ASSERT_TRUE(toy.step(1) && alone.step(1));
+  {
+    Toy fork(toy);
+    EXPECT_EQ(fork.positions(), toy.positions());
+    for (int i = 0; i < 60; ++i) ASSERT_TRUE(fork.step(1) && alone.step(1));
+    EXPECT_EQ(fork.positions(), alone.positions());
+    EXPECT_NE(fork.positions(), toy.positions());
+  }
+  for (int i = 0; i < 60; ++i) ASSERT_TRUE(toy.step(1));
+  EXPECT_EQ(toy.positions(), alone.positions());
+}
+
+TEST_P(RetentionTest, ComputedAnewAfterForgettingItIsTheSame) {
+  Toy toy({.policy = GetParam(), .budget = "25%", .trigger = "prefill"});
+  toy.prompt(200, 64);
+  const auto before = toy.positions();
+  EXPECT_EQ(toy.retention().shortest_exact(), 200);
+  toy.truncate(0);
+  EXPECT_EQ(toy.retention().shortest_exact(), 0);
+  toy.prompt(200, 64);
+  EXPECT_EQ(toy.positions(), before);
+}
+
+INSTANTIATE_TEST_SUITE_P(Policies, RetentionTest, testing::ValuesIn(policy_specs()),
+                         [](const auto& test) { return test.param.substr(0, test.param.find(':')); });
+
+TEST(Retention, TheWindowIsTheLastQueriesOfTheCacheAsItIs) {
+  Toy toy({.policy = "snapkv:window=8,kernel=1", .budget = "40", .trigger = "prefill", .prefill_chunk = 64});
+  toy.prompt(130, 64);
+  for (int layer = 0; layer < kToyShape.layers; ++layer) {
+    for (int head = 0; head < kToyShape.kv_heads; ++head) {
+      std::vector<std::pair<double, int32_t>> votes;
+      for (int32_t p = 0; p < 122; ++p) votes.emplace_back(0, p);
+      for (int32_t query = 122; query < 130; ++query) {
+        const auto weights = Toy::weights(layer, head, query);
+        for (auto& [vote, p] : votes) vote += weights[static_cast<size_t>(p)];
+      }
+      std::sort(votes.rbegin(), votes.rend());
+      std::vector<int32_t> want;
+      for (size_t i = 0; i < 32; ++i) want.push_back(votes[i].second);
+      for (int32_t p = 122; p < 130; ++p) want.push_back(p);
+      std::sort(want.begin(), want.end());
+      EXPECT_EQ(toy.positions(layer, head), want);
+    }
+  }
+}
+
+TEST(Retention, H2oAddsUpWhatEveryQueryAttendsTo) {
+  Toy toy({.policy = "h2o:recent=0.25", .budget = "40", .trigger = "prefill", .prefill_chunk = 64});
+  toy.prompt(130, 64);
+  std::vector<std::pair<double, int32_t>> sums;
+  for (int32_t p = 0; p < 130; ++p) sums.emplace_back(0, p);
+  for (int32_t query = 0; query < 130; ++query) {
+    const auto weights = Toy::weights(1, 1, query);
+    for (size_t p = 0; p < weights.size(); ++p) sums[p].first += weights[p];
+  }
+  sums.resize(120);  // ten are the newest
+  std::sort(sums.rbegin(), sums.rend());
+  std::vector<int32_t> want;
+  for (size_t i = 0; i < 30; ++i) want.push_back(sums[i].second);
+  for (int32_t p = 120; p < 130; ++p) want.push_back(p);
+  std::sort(want.begin(), want.end());
+  EXPECT_EQ(toy.positions(1, 1), want);
+}
+
+TEST(Retention, StreamingKeepsTheFirstAndTheNewest) {
+  Toy toy({.policy = "streaming:sinks=3", .budget = "10", .trigger = "chunk", .prefill_chunk = 16});
+  toy.prompt(100, 16);
+  EXPECT_EQ(toy.positions(2, 0), (std::vector<int32_t>{0, 1, 2, 93, 94, 95, 96, 97, 98, 99}));
+}
+
+TEST(Retention, DuoStreamsBelowTheThreshold) {
+  for (const std::string& spec : policy_specs()) {
+    if (!spec.starts_with("duo")) continue;
+    Toy toy({.policy = spec, .budget = "", .trigger = ""});
+    toy.prompt(100, 32);
+    const auto heads = toy.positions();
+    for (size_t full : {0, 3}) EXPECT_EQ(heads[full].size(), 100U);
+    for (size_t streams : {1, 2, 4, 5})
+      EXPECT_EQ(heads[streams], (std::vector<int32_t>{0, 1, 92, 93, 94, 95, 96, 97, 98, 99}));
+  }
+}
+
+// A token that is used again and again outlives those that had more attention but not lately.
+TEST(Retention, LazyEvictionKeepsWhatRecurs) {
+  const auto method = make_kv_policy("lazyeviction:window=1", kToyShape);
+  ASSERT_TRUE(method.has_value());
+  const std::vector<int32_t> positions = {0, 1, 2, 3, 100}, last_use = {60, 60, 99, 95, 100}, gap = {50, 2, 1, 0, 0};
+  KvHeadView view;
+  view.next_position = 101;
+  view.positions = positions;
+  view.last_use = last_use;
+  view.longest_gap = gap;
+  std::vector<float> scores(5);
+  method->policy->score(view, scores);
+  EXPECT_GT(scores[0], scores[1]);  // both idle for 40: within its interval, and twenty times beyond
+  EXPECT_GT(scores[2], scores[3]);  // used just now; used once, a while ago
+  EXPECT_GT(scores[0], scores[3]);
+  EXPECT_EQ(scores[4], kKeepSlot);
+}
+
+TEST(Retention, DropsOfSharedPagesThatDoNotFitAreErrorsAndTriedAgain) {
+  // Two forks of 96 tokens fill the pool: 36 pages, and none for the copies that a drop would need.
+  Toy toy({.policy = "random:sinks=0,recent=1", .budget = "50", .trigger = "prefill"}, 1, 36 * 2048 + 100);
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(toy.step(32));
+  auto fork = std::make_unique<Toy>(toy);
+  Status status = toy.step(0, true);
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().code, ErrorCode::kExhausted);
+  EXPECT_TRUE(toy.sequence().check_integrity() && toy.pool().check_integrity());
+  fork.reset();
+  status = toy.step(0);
+  ASSERT_TRUE(status) << status.error().message;
+  for (const auto& head : toy.positions()) EXPECT_LE(head.size(), 50U);
+}
+
+TEST(Retention, RulesThatMakeNoSenseAreRefused) {
+  auto refused = [](KvRetentionOptions options, std::string_view mention) {
+    auto rules = KvRetentionRules::make(options, kToyShape, kToyFormat, kToyHeads);
+    ASSERT_FALSE(rules.has_value()) << mention;
+    EXPECT_NE(rules.error().message.find(mention), std::string::npos) << rules.error().message;
+  };
+  refused({.policy = "none", .budget = "25%", .trigger = ""}, "there are cake, duo, h2o");
+  refused({.policy = "snapkv", .budget = "", .trigger = ""}, "needs a budget");
+  refused({.policy = "snapkv", .budget = "20", .trigger = ""}, "needs at least 33");
+  refused({.policy = "snapkv", .budget = "1KiB", .trigger = ""}, "0 tokens in each head");
+  refused({.policy = "snapkv:kernel=4", .budget = "25%", .trigger = ""}, "odd");
+  refused({.policy = "snapkv:pool=min", .budget = "25%", .trigger = ""}, "avg or max");
+  refused({.policy = "streaming", .budget = "25%:split=all", .trigger = ""}, "heads cannot compete");
+  refused({.policy = "streaming", .budget = "25%", .trigger = "sometimes"}, "prefill, chunk");
+  refused({.policy = "streaming", .budget = "lots", .trigger = ""}, "no KV budget");
+  refused({.policy = "duo", .budget = "", .trigger = ""}, "duo:gates=FILE");
+  refused({.policy = "duo:gates=/nowhere.json", .budget = "", .trigger = ""}, "/nowhere.json");
+  const auto gates = std::filesystem::path(testing::TempDir()) / "duo_gates_of_another_model.json";
+  std::ofstream(gates) << R"({"format": "godwit.duo-gates.1", "sinks": 2, "recent": 8, "gates": [[1], [0], [0]]})";
+  refused({.policy = "duo:gates=" + gates.string(), .budget = "", .trigger = ""}, "the model has 2 KV heads");
+}
+
+}  // namespace
+}  // namespace godwit::kv_test
