@@ -67,15 +67,15 @@ void fill(Problem& p, const KvFormat& format, int64_t context, int64_t rows) {
                     Tensor(p.lse.data(), DType::kF32, {rows, kHeads})};
 }
 
-void attention(benchmark::State& state, DType dtype, int head_dim, int64_t context, int64_t rows) {
+void attention(benchmark::State& state, const KvFormat& format, int64_t context, int64_t rows) {
   Problem p;
-  const KvFormat format{.dtype = dtype, .head_dim = head_dim};
   fill(p, format, context, rows);
   for (auto _ : state) bench_backend().attention(p.args);
   const auto calls = static_cast<double>(state.iterations());
   const double pairs = static_cast<double>(rows) * static_cast<double>(context) -
                        0.5 * static_cast<double>(rows) * static_cast<double>(rows - 1);
-  state.counters["FLOP/s"] = benchmark::Counter(4.0 * head_dim * kHeads * pairs * calls, benchmark::Counter::kIsRate);
+  state.counters["FLOP/s"] =
+      benchmark::Counter(4.0 * format.head_dim * kHeads * pairs * calls, benchmark::Counter::kIsRate);
   state.counters["bytes/s"] =
       benchmark::Counter(static_cast<double>(p.slab.bytes) * calls, benchmark::Counter::kIsRate);
 }
@@ -83,13 +83,23 @@ void attention(benchmark::State& state, DType dtype, int head_dim, int64_t conte
 // Context and rows; the longest is larger than the caches of most machines.
 constexpr std::pair<int64_t, int64_t> kCases[] = {{8192, 1}, {32768, 1}, {131072, 1}, {8192, 512}, {32768, 512}};
 
+struct Stored {
+  const char* name;
+  DType dtype;
+  int k_bits, v_bits;
+};
+constexpr Stored kStored[] = {{"f32", DType::kF32, 0, 0}, {"f16", DType::kF16, 0, 0},  {"bf16", DType::kBF16, 0, 0},
+                              {"q8", DType::kF16, 8, 8},  {"q4k8", DType::kF16, 8, 4}, {"q4", DType::kF16, 4, 4}};
+
 const bool registered = [] {
-  for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16})
+  for (const Stored& stored : kStored)
     for (int head_dim : {64, 128})
       for (const auto& [context, rows] : kCases)
         benchmark::RegisterBenchmark(
-            fmt::format("attention/{}/dim:{}/context:{}/rows:{}", dtype_name(dtype), head_dim, context, rows).c_str(),
-            attention, dtype, head_dim, context, rows)
+            fmt::format("attention/{}/dim:{}/context:{}/rows:{}", stored.name, head_dim, context, rows).c_str(),
+            attention,
+            KvFormat{.dtype = stored.dtype, .head_dim = head_dim, .k_bits = stored.k_bits, .v_bits = stored.v_bits},
+            context, rows)
             ->Unit(benchmark::kMillisecond)
             ->UseRealTime();
   return true;

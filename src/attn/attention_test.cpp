@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "attn/dense.h"
+#include "backend/kv_codes.h"
 #include "kv/codec.h"
 
 namespace godwit {
@@ -28,6 +29,14 @@ struct Setting {
   int32_t window = 0;
   float softcap = 0;
 };
+
+std::vector<float> as_stored(std::vector<float> numbers, int bits) {
+  if (bits == 0) return numbers;
+  std::vector<uint8_t> codes(numbers.size());
+  const KvCodeScale scale = kv_encode(bits, numbers.data(), numbers.size(), codes.data());
+  for (size_t i = 0; i < codes.size(); ++i) numbers[i] = kv_code_number(bits, codes[i], scale);
+  return numbers;
+}
 
 class Fixture {
  public:
@@ -70,7 +79,9 @@ class Fixture {
       auto part = [&](const std::vector<float>& x) {
         return std::vector<float>(&x[row * width], &x[row * width] + width);
       };
-      plain[row % heads].push_back({first + static_cast<int32_t>(row / heads), 0, part(k), part(v)});
+      const KvFormat& format = pool_->format();
+      plain[row % heads].push_back({first + static_cast<int32_t>(row / heads), 0, as_stored(part(k), format.k_bits),
+                                    as_stored(part(v), format.v_bits)});
     }
   }
 
@@ -209,7 +220,7 @@ void check(const Setting& setting, uint32_t seed) {
 
 TEST(AttentionOverSequence, EqualsTheDefinitionOnWhatIsLeft) {
   uint32_t seed = 0;
-  for (const char* codec : {"f32", "f16", "bf16"}) check({.codec = codec}, ++seed);
+  for (const char* codec : {"f32", "f16", "bf16", "q8", "q4", "q4:k=8"}) check({.codec = codec}, ++seed);
   check({.kv_heads = 1, .group = 4, .head_dim = 64, .window = 100}, ++seed);
   check({.codec = "f16", .kv_heads = 3, .group = 1, .head_dim = 128, .softcap = 5}, ++seed);
 }

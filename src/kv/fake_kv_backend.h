@@ -80,7 +80,7 @@ class FakeKvBackend final : public Backend {
     return slab + slot.page * format.page_bytes() + slot.slot * row_bytes(format);
   }
   static std::byte* value(const KvFormat& format, std::byte* slab, KvSlot slot) {
-    return key(format, slab, slot) + format.half_page_bytes();
+    return key(format, slab, slot) + format.k_bytes();
   }
 };
 

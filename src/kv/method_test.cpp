@@ -62,19 +62,28 @@ TEST(KvCodec, TableHasEveryFile) {
     EXPECT_EQ(find_kv_codec(row->info.name).value(), row);
     EXPECT_EQ(make_kv_format(row->info.name, 64)->head_dim, 64);
   }
-  for (const char* name : {"bf16", "f16", "f32"}) EXPECT_EQ(std::count(names.begin(), names.end(), name), 1) << name;
+  for (const char* name : {"bf16", "f16", "f32", "q4", "q8"})
+    EXPECT_EQ(std::count(names.begin(), names.end(), name), 1) << name;
   EXPECT_TRUE(std::is_sorted(names.begin(), names.end()));
 }
 
 TEST(KvCodec, FormatsAndErrors) {
   EXPECT_EQ(make_kv_format("f32", 128)->page_bytes(), 2u * 64 * 128 * 4);
   EXPECT_EQ(make_kv_format("bf16", 128)->dtype, DType::kBF16);
+  // Codes, and a scale and a middle of 16 bits per token.
+  EXPECT_EQ(make_kv_format("q8", 128)->page_bytes(), 2u * 64 * (128 + 4));
+  EXPECT_EQ(make_kv_format("q4", 128)->page_bytes(), 2u * 64 * (64 + 4));
+  EXPECT_EQ(make_kv_format("q4:k=8", 128)->page_bytes(), 64u * (128 + 4 + 64 + 4));
+  EXPECT_EQ(make_kv_format("q8", 120)->page_bytes(), 2u * 64 * (120 + 4));
+  EXPECT_NE(make_kv_format("q4", 120).error().message.find("120; use q8"), std::string::npos);
+  EXPECT_NE(make_kv_format("q4:v=6", 128).error().message.find("4 or 8"), std::string::npos);
   auto unknown = make_kv_format("f61", 128);
   ASSERT_FALSE(unknown);
   EXPECT_EQ(unknown.error().code, ErrorCode::kInvalidArgument);
-  EXPECT_EQ(unknown.error().message.rfind("no KV codec is named 'f61'; there are bf16, f16, f32", 0), 0u);
+  EXPECT_EQ(unknown.error().message.rfind("no KV codec is named 'f61'; there are bf16, f16, f32, q4, q8", 0), 0u);
   for (const char* nameless : {"", ":bits=2"})
-    EXPECT_EQ(make_kv_format(nameless, 128).error().message, "no KV codec is named ''; there are bf16, f16, f32");
+    EXPECT_EQ(make_kv_format(nameless, 128).error().message,
+              "no KV codec is named ''; there are bf16, f16, f32, q4, q8");
   EXPECT_EQ(make_kv_format("f16:bits=2", 128).error().message, "KV codec 'f16' takes no parameters, so not 'bits'");
 }
 

@@ -2,10 +2,13 @@
 // position, bias, K and V in plain vectors. After every step contents, positions, biases, what the kernels would read
 // of the aux slab, budgets and integrity must agree, also when the pool was exhausted.
 #include <algorithm>
+#include <cstring>
+#include <limits>
 #include <random>
 
 #include <gtest/gtest.h>
 
+#include "backend/kv_codes.h"
 #include "kv/fake_kv_backend.h"
 #include "kv/sequence.h"
 
@@ -17,6 +20,38 @@ struct ModelSlot {
   float bias;
   std::vector<float> k, v;
 };
+
+std::vector<float> as_stored(std::vector<float> numbers, int bits) {
+  if (bits == 0) return numbers;
+  std::vector<uint8_t> codes(numbers.size());
+  const KvCodeScale scale = kv_encode(bits, numbers.data(), numbers.size(), codes.data());
+  for (size_t i = 0; i < codes.size(); ++i) numbers[i] = kv_code_number(bits, codes[i], scale);
+  return numbers;
+}
+
+// K[page_tokens, head_dim], then V, of a page of f32 numbers or of codes in the canonical layout.
+std::vector<float> numbers_of(const std::vector<std::byte>& canonical, const KvFormat& format) {
+  const auto tokens = static_cast<size_t>(format.page_tokens), width = static_cast<size_t>(format.head_dim);
+  std::vector<float> numbers(2 * tokens * width);
+  if (!format.has_codes()) {
+    std::memcpy(numbers.data(), canonical.data(), canonical.size());
+    return numbers;
+  }
+  const std::byte* half = canonical.data();
+  for (size_t begin = 0; begin < numbers.size(); begin += tokens * width) {
+    const int bits = begin == 0 ? format.k_bits : format.v_bits;
+    const size_t code_bytes = tokens * width * static_cast<size_t>(bits) / 8;
+    std::vector<uint16_t> scales(2 * tokens);
+    std::memcpy(scales.data(), half + code_bytes, scales.size() * sizeof(uint16_t));
+    for (size_t i = 0; i < tokens * width; ++i) {
+      const auto byte = static_cast<uint8_t>(half[i * static_cast<size_t>(bits) / 8]);
+      const auto code = static_cast<uint8_t>(bits == 8 ? byte : i % 2 == 0 ? byte & 15 : byte >> 4);
+      numbers[begin + i] = kv_code_number(bits, code, {scales[i / width], scales[tokens + i / width]});
+    }
+    half += code_bytes + scales.size() * sizeof(uint16_t);
+  }
+  return numbers;
+}
 
 struct Pair {
   std::unique_ptr<KvSequence> real;
@@ -122,8 +157,9 @@ class World {
     const size_t rows = static_cast<size_t>(tokens * shape_.kv_heads);
     for (int layer = 0; layer < shape_.layers; ++layer) {
       std::vector<float> k(rows * width), v(rows * width);
-      for (float& x : k) x = static_cast<float>(++serial_);
-      for (float& x : v) x = static_cast<float>(++serial_);
+      const int wrap = format_.has_codes() ? 1009 : std::numeric_limits<int>::max();
+      for (float& x : k) x = static_cast<float>(++serial_ % wrap);
+      for (float& x : v) x = static_cast<float>(++serial_ % wrap);
       write(*pair.real, layer, tokens, k, v);
       for (size_t i = 0; i < rows; ++i) {
         auto row = [&](const std::vector<float>& x) {
@@ -131,7 +167,8 @@ class World {
           return std::vector<float>(begin, begin + static_cast<ptrdiff_t>(width));
         };
         const int token = static_cast<int>(i) / shape_.kv_heads, head = static_cast<int>(i) % shape_.kv_heads;
-        model(pair, layer, head).push_back({first + token, 0, row(k), row(v)});
+        model(pair, layer, head)
+            .push_back({first + token, 0, as_stored(row(k), format_.k_bits), as_stored(row(v), format_.v_bits)});
       }
     }
     pair.next_position = first + tokens;
@@ -210,11 +247,12 @@ class World {
     std::vector<PageRef> pages;
     pair.real->list_pages(layer, head, 0, pair.real->pages(layer, head), pages);
     const auto width = static_cast<size_t>(format_.head_dim), page_tokens = static_cast<size_t>(format_.page_tokens);
-    std::vector<float> numbers(format_.page_bytes() / sizeof(float));
+    std::vector<std::byte> canonical(format_.page_bytes());
     std::vector<int32_t> aux(format_.aux_bytes() / sizeof(int32_t));
     size_t next = 0;
     for (const PageRef& page : pages) {
-      backend_.kv_export(format_, pool_->slab(), page.page, std::as_writable_bytes(std::span(numbers)));
+      backend_.kv_export(format_, pool_->slab(), page.page, canonical);
+      const std::vector<float> numbers = numbers_of(canonical, format_);
       if (page.aux != kNoAux)
         backend_.download(std::as_writable_bytes(std::span(aux)), pool_->aux_slab() + page.aux * format_.aux_bytes());
       for (size_t i = 0; i < page.count; ++i, ++next) {
@@ -261,6 +299,10 @@ KvFormat f32(int head_dim, int page_tokens) {
   return {.dtype = DType::kF32, .head_dim = head_dim, .page_tokens = page_tokens};
 }
 
+KvFormat codes(int head_dim, int page_tokens, int k_bits, int v_bits) {
+  return {.head_dim = head_dim, .page_tokens = page_tokens, .k_bits = k_bits, .v_bits = v_bits};
+}
+
 TEST(KvSequenceRandom, AgreesWithTheModelOnTheFakeBackend) {
   const Setting settings[] = {
       {"tight", f32(2, 4), {.layers = 1, .kv_heads = 2}, 30, 3000},
@@ -280,6 +322,9 @@ TEST(KvSequenceRandom, AgreesWithTheModelOnGuardedCpuMemory) {
   const Setting settings[] = {
       {"small pages", f32(32, 16), {.layers = 1, .kv_heads = 2}, 16, 3000},
       {"default pages", f32(64, 64), {.layers = 1, .kv_heads = 1}, 10, 1500},
+      {"q8", codes(40, 16, 8, 8), {.layers = 1, .kv_heads = 2}, 16, 1500},
+      {"q4", codes(32, 16, 4, 4), {.layers = 1, .kv_heads = 2}, 16, 1500},
+      {"q4:k=8", codes(64, 64, 8, 4), {.layers = 1, .kv_heads = 1}, 10, 800},
   };
   for (const Setting& setting : settings) {
     auto backend = make_guarded_backend({.threads = 1, .simd = {}});

@@ -118,7 +118,7 @@ def test_a_template_file_replaces_the_models(godwit, tmp_path):
     assert report["prompt_tokens"] == len(ids)
 
 
-def test_the_needle_is_found_with_either_codec(godwit, long_needle):
+def test_the_needle_is_found_with_every_codec(godwit, long_needle):
     ask = ("run", "-f", str(long_needle.path), "-p", long_needle.question, "--chat", "-n", "40")
     assert len(godwit.tokens(long_needle.path.read_text())) > 4000
     f16 = godwit.json(*ask)
@@ -126,6 +126,10 @@ def test_the_needle_is_found_with_either_codec(godwit, long_needle):
     f32 = godwit.json(*ask, "--kv-codec", "f32")
     assert f32["tokens"] == f16["tokens"]
     assert f32["kv_codec"] == "f32" and f32["kv_bytes"] == 2 * f16["kv_bytes"]
+    # Heads of 64 numbers: a scale and a middle of two bytes each beside 64 or 32 bytes of codes.
+    for codec, share in (("q8", 68 / 128), ("q4:k=8", 52 / 128), ("q4", 36 / 128)):
+        codes = godwit.json(*ask, "--kv-codec", codec)
+        assert long_needle.answer in codes["text"] and codes["kv_bytes"] == share * f16["kv_bytes"], codec
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,14 @@
-// Attention with bf16 operands, by AVX-512 or by tiles, for K and V of 16 bits.
+// Attention with bf16 operands, by AVX-512 or by tiles, for K and V of 16 bits and for codes.
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cstring>
+#include <type_traits>
 #include <utility>
 
 #include "backend/cpu/attention_drive.h"
 #include "backend/cpu/kernels.h"
+#include "backend/cpu/page_layout.h"
 #include "backend/cpu/tiles.h"
 
 #if defined(__x86_64__)
@@ -27,14 +31,17 @@ struct F16 {
 struct BF16 {
   uint16_t bits;
 };
+struct Codes {};  // of the bits that the format says
 
 #include "backend/cpu/attention_bf16_math-inl.h"
+#include "backend/cpu/attention_bf16_pack_codes-inl.h"
 #include "backend/cpu/attention_bf16_product-inl.h"
 #include "backend/cpu/attention_bf16_walk-inl.h"
 
 template <class Engine>
 void attention(Context& context, const AttentionArgs& args) {
   GODWIT_CHECK(args.format.dtype == DType::kF16 || args.format.dtype == DType::kBF16);
+  if (args.format.has_codes()) return AttentionDrive<Bf16Walk<Codes, Engine>>(context, args).run();
   if (args.format.dtype == DType::kF16) return AttentionDrive<Bf16Walk<F16, Engine>>(context, args).run();
   AttentionDrive<Bf16Walk<BF16, Engine>>(context, args).run();
 }

@@ -8,8 +8,16 @@
 // what they hold, slots past a page's count are blanked, and where a page that some query sees in part holds an
 // infinity or NaN, every row gets values of its own with the unseen ones blanked. Zeros then add nothing, except that
 // they may turn -0 into +0, which AttentionDrive therefore does to every result.
+//
+// Of codes the levels are the operands, exact in bf16, and scales and middles are applied to sums:
+//   score   sum over d of q[d] (middle[t] + scale[t] level[t, d]) = scale[t] (q . level[t]) + middle[t] (sum of q)
+//   output  sum over t of p[t] (middle[t] + scale[t] level[t, d]) = (p scale) . level[., d] + p . middle
+// with p scale rounded to bf16 in place of the weights. Levels are always finite: what a row does not see is kept out
+// by leaving out its scale and middle.
 // Included by attention_bf16.cpp alone, inside the region compiled for AVX-512 with BF16.
 #pragma once
+
+inline constexpr short kBf16One = 0x3f80;
 
 template <class T, class Engine>
 class Bf16Walk {
@@ -31,6 +39,7 @@ class Bf16Walk {
 
  private:
   static constexpr size_t kStrip = Engine::kStrip;
+  static constexpr bool kCodes = std::is_same_v<T, Codes>;
 
   static size_t round_up(size_t n, size_t multiple) { return (n + multiple - 1) / multiple * multiple; }
 
@@ -48,11 +57,13 @@ class Bf16Walk {
           scores(strip * slots),
           weights((strip + 16) * slots / 2),
           bits(round_up(queries * columns / 16, 32) / 2),
-          floats(keys + 2 * values + q + 2 * scores + weights + strip * width + 3 * 64 + round_up(queries, 16) * 16 +
-                 bits + 2 * State::floats(queries, width)) {}
+          sums(round_up(queries, 16)),
+          scales(kCodes ? 4 * slots : 0),
+          floats(keys + 2 * values + q + 2 * scores + weights + strip * width + 3 * 64 + sums * 16 + bits + scales +
+                 (kCodes ? sums * 17 : 0) + 2 * State::floats(queries, width)) {}
 
     size_t depth, columns, slots, width, strip;
-    size_t keys, values, q, scores, weights, bits, floats;  // floats' worth
+    size_t keys, values, q, scores, weights, bits, sums, scales, floats;  // floats' worth
   };
 
   struct Rows {  // of the block, that see something of a page
@@ -68,10 +79,12 @@ class Bf16Walk {
   void visit(const PageRef& ref, State& state);
   Rows mark_visible(const PageView& page, size_t& tokens);
   void mark(uint16_t* bits, SlotRange range) const;
+  bool pack(const PageView& page, Visibility seen, size_t tokens);
   void score(Strip strip, size_t tokens, float* scores);
+  void scale_scores(Strip strip, size_t tokens);
   void bias_and_cap(Strip strip, size_t tokens, const float* bias);
   void find_maxima(Strip strip, size_t tokens, const uint16_t* row_bits, State& state);
-  void weigh(Strip strip, size_t from, size_t to, size_t tokens);
+  void weigh(Strip strip, size_t from, size_t to, size_t tokens, const uint16_t* row_bits);
   void multiply_values(const uint16_t* values, size_t from, size_t count, size_t tokens);
   void accumulate(State& state);
   void add_row_by_row(Strip strip, size_t tokens, State& state);
@@ -99,7 +112,13 @@ class Bf16Walk {
   Strip waiting_;              // ... of which queries (none: empty), ...
   float* waiting_correction_;  // ... and their correction
   float* lane_sums_;           // [queries, 16]
-  uint16_t* row_bits_;         // [rows, columns / 16], which slots a row sees
+  float* key_scale_;           // of codes, [slots]; so are the next three
+  float* key_middle_;
+  float* value_scale_;
+  float* value_middle_;
+  float* q_sums_;        // [queries]
+  float* lane_middles_;  // [queries, 16], sums of weight times middle
+  uint16_t* row_bits_;   // [rows, columns / 16], which slots a row sees
   float* spare_;
   Engine engine_;
 };
@@ -130,7 +149,12 @@ Bf16Walk<T, Engine>::Bf16Walk(const AttentionArgs& args, const AttentionShape& s
   reference_ = take(64);
   correction_ = take(64);
   waiting_correction_ = take(64);
-  lane_sums_ = take(round_up(queries_, 16) * 16);
+  lane_sums_ = take(at_.sums * 16);
+  if constexpr (kCodes) {
+    for (float** each : {&key_scale_, &key_middle_, &value_scale_, &value_middle_}) *each = take(at_.slots);
+    q_sums_ = take(at_.sums);
+    lane_middles_ = take(at_.sums * 16);
+  }
   row_bits_ = reinterpret_cast<uint16_t*>(take(at_.bits));
   spare_ = next;
 
@@ -138,6 +162,7 @@ Bf16Walk<T, Engine>::Bf16Walk(const AttentionArgs& args, const AttentionShape& s
   std::fill_n(keys_, 2 * at_.keys, uint16_t{0});  // rows past head_dim stay so
   std::fill_n(q_, 2 * at_.q, uint16_t{0});
   std::fill_n(weights_, 2 * at_.weights, uint16_t{0});
+  if (kCodes) std::fill_n(values_, 2 * at_.values, uint16_t{0});  // likewise past page_tokens
   const __m512 scale = _mm512_set1_ps(args.scale);
   for (size_t query = 0; query < queries_; ++query) {
     const size_t row = static_cast<size_t>(block.row_begin) + query / group_;
@@ -148,6 +173,13 @@ Bf16Walk<T, Engine>::Bf16Walk(const AttentionArgs& args, const AttentionShape& s
       const __m512 scaled = _mm512_mul_ps(_mm512_maskz_loadu_ps(mask, from + i), scale);
       _mm256_store_si256(reinterpret_cast<__m256i*>(q_ + query * depth + i), (__m256i)_mm512_cvtneps_pbh(scaled));
     }
+    if constexpr (kCodes) {
+      __m512 sum = _mm512_setzero_ps();
+      for (size_t i = 0; i < depth; i += 32)
+        sum = _mm512_dpbf16_ps(sum, (__m512bh)_mm512_load_si512(q_ + query * depth + i),
+                               (__m512bh)_mm512_set1_epi16(kBf16One));
+      q_sums_[query] = _mm512_reduce_add_ps(sum);
+    }
   }
 }
 
@@ -155,6 +187,7 @@ template <class T, class Engine>
 void Bf16Walk<T, Engine>::segment(uint32_t begin, uint32_t end, State& state) {
   state.clear();
   std::fill_n(lane_sums_, queries_ * 16, 0.0f);
+  if constexpr (kCodes) std::fill_n(lane_middles_, queries_ * 16, 0.0f);
   const auto& pages = args_.plan->pages;
   for (uint32_t page = begin; page < end; ++page) {
     ahead_ = {};
@@ -166,6 +199,14 @@ void Bf16Walk<T, Engine>::segment(uint32_t begin, uint32_t end, State& state) {
   }
   accumulate(state);
   for (size_t i = 0; i < queries_; ++i) state.sum[i] = _mm512_reduce_add_ps(_mm512_load_ps(lane_sums_ + i * 16));
+  if constexpr (kCodes) {
+    for (size_t i = 0; i < queries_; ++i) {
+      const __m512 middle = _mm512_set1_ps(_mm512_reduce_add_ps(_mm512_load_ps(lane_middles_ + i * 16)));
+      float* out = state.out + i * at_.width;
+      for (size_t j = 0; j < at_.width; j += 16)
+        _mm512_storeu_ps(out + j, _mm512_add_ps(_mm512_loadu_ps(out + j), middle));
+    }
+  }
 }
 
 template <class T, class Engine>
@@ -208,11 +249,8 @@ void Bf16Walk<T, Engine>::visit(const PageRef& ref, State& state) {
     rows = mark_visible(page, tokens);
     if (rows.begin >= rows.end) return;
   }
-  const auto head_dim = static_cast<size_t>(shape_.head_dim);
-  pack_operand(reinterpret_cast<const T*>(page.k), head_dim, at_.columns, round_up(tokens, 16), at_.depth, keys_,
-               ahead_);
-  pack_operand(reinterpret_cast<const T*>(page.v), tokens, head_dim, at_.width, at_.slots, values_, ahead_);
-  const bool finite = seen == Visibility::kAll || all_finite(values_, 2 * at_.values);
+  const bool finite = pack(page, seen, tokens);
+  const uint16_t* row_bits = partly ? row_bits_ : nullptr;
   // Vectors and tiles can work at the same time if neither has to wait for the other: the strip that comes next is
   // scored amid the softmax of this one, and what this one weighs is added to the output amid the softmax of the next.
   const size_t end = static_cast<size_t>(rows.end) * group_;
@@ -222,11 +260,12 @@ void Bf16Walk<T, Engine>::visit(const PageRef& ref, State& state) {
   while (strip.begin < end) {
     const Strip next{strip.end, std::min(strip.end + kStrip, end)};
     const size_t half = strip.size() / 2;
+    if constexpr (kCodes) scale_scores(strip, tokens);
     if (args_.softcap > 0 || page.bias != nullptr) bias_and_cap(strip, tokens, page.bias);
-    find_maxima(strip, tokens, partly ? row_bits_ : nullptr, state);
-    weigh(strip, 0, half, tokens);
+    find_maxima(strip, tokens, row_bits, state);
+    weigh(strip, 0, half, tokens, row_bits);
     if (next.begin < end) score(next, tokens, next_scores_);
-    weigh(strip, half, strip.size(), tokens);
+    weigh(strip, half, strip.size(), tokens, row_bits);
     accumulate(state);
     if (finite) {
       multiply_values(values_, 0, strip.size(), tokens);
@@ -240,11 +279,49 @@ void Bf16Walk<T, Engine>::visit(const PageRef& ref, State& state) {
   }
 }
 
+// K and V become operands. False: values that some row does not see are infinite or NaN.
+template <class T, class Engine>
+bool Bf16Walk<T, Engine>::pack(const PageView& page, Visibility seen, size_t tokens) {
+  const auto head_dim = static_cast<size_t>(shape_.head_dim);
+  const size_t columns = round_up(tokens, 16);
+  if constexpr (kCodes) {
+    const PageHalf keys = PageHalf::keys(args_.format), values = PageHalf::values(args_.format);
+    const size_t lines = std::min(at_.columns, round_up(tokens, 32));
+    if (keys.bits() == 8)
+      pack_codes8(page.k, head_dim, at_.columns, columns, at_.depth, keys_, ahead_);
+    else
+      pack_key_codes4(page.k, head_dim, at_.columns, columns, at_.depth, keys_, ahead_);
+    if (values.bits() == 8)
+      pack_codes8(page.v, lines, head_dim, at_.width, at_.slots, values_, ahead_);
+    else
+      pack_value_codes4(page.v, lines, head_dim, at_.slots, values_, ahead_);
+    load_scales(keys, page.k, at_.columns, tokens, columns, key_scale_, key_middle_);
+    load_scales(values, page.k, at_.columns, tokens, columns, value_scale_, value_middle_);
+    return true;
+  } else {
+    pack_operand(reinterpret_cast<const T*>(page.k), head_dim, at_.columns, columns, at_.depth, keys_, ahead_);
+    pack_operand(reinterpret_cast<const T*>(page.v), tokens, head_dim, at_.width, at_.slots, values_, ahead_);
+    return seen == Visibility::kAll || all_finite(values_, 2 * at_.values);
+  }
+}
+
 template <class T, class Engine>
 void Bf16Walk<T, Engine>::score(Strip strip, size_t tokens, float* scores) {
   engine_.multiply(
       {q_ + strip.begin * at_.depth, at_.depth, keys_, at_.depth, at_.depth, round_up(tokens, 16), scores, at_.slots},
       strip.size(), ahead_);
+}
+
+template <class T, class Engine>
+void Bf16Walk<T, Engine>::scale_scores(Strip strip, size_t tokens) {
+  for (size_t i = 0; i < strip.size(); ++i) {
+    float* scores = scores_ + i * at_.slots;
+    const __m512 sum = _mm512_set1_ps(q_sums_[strip.begin + i]);
+    for (size_t t = 0; t < tokens; t += 16) {
+      const __m512 middle = _mm512_mul_ps(_mm512_load_ps(key_middle_ + t), sum);
+      _mm512_store_ps(scores + t, _mm512_fmadd_ps(_mm512_load_ps(scores + t), _mm512_load_ps(key_scale_ + t), middle));
+    }
+  }
 }
 
 template <class T, class Engine>
@@ -299,26 +376,41 @@ void Bf16Walk<T, Engine>::find_maxima(Strip strip, size_t tokens, const uint16_t
   }
 }
 
-// Scores of queries [from, to) of the strip become weights, and zeros up to a whole number of pairs of vectors.
+// Scores of queries [from, to) of the strip become weights, of codes times their scales, and zeros up to a whole number
+// of pairs of vectors.
 template <class T, class Engine>
-void Bf16Walk<T, Engine>::weigh(Strip strip, size_t from, size_t to, size_t tokens) {
-  const auto ones = (__m512bh)_mm512_set1_epi16(0x3f80);
+void Bf16Walk<T, Engine>::weigh(Strip strip, size_t from, size_t to, size_t tokens, const uint16_t* row_bits) {
+  const auto ones = (__m512bh)_mm512_set1_epi16(kBf16One);
   const __m512 log2e = _mm512_set1_ps(kLog2E);
   for (size_t i = from; i < to; ++i) {
     const float* scores = scores_ + i * at_.slots;
     uint16_t* weights = weights_ + i * at_.slots;
+    const uint16_t* bits = row_bits == nullptr ? nullptr : row_bits + (strip.begin + i) / group_ * (at_.columns / 16);
     const __m512 reference = _mm512_set1_ps(reference_[i]);
-    __m512 sum = _mm512_setzero_ps();
+    __m512 sum = _mm512_setzero_ps(), middles = _mm512_setzero_ps();
     for (size_t t = 0; t < tokens; t += 32) {
-      const __m512 low = exp2_nonpositive(_mm512_fmsub_ps(_mm512_load_ps(scores + t), log2e, reference));
-      __m512 high = _mm512_setzero_ps();
-      if (t + 16 < tokens) high = exp2_nonpositive(_mm512_fmsub_ps(_mm512_load_ps(scores + t + 16), log2e, reference));
-      const __m512i both = to_bf16(low, high);
+      __m512 p[2] = {_mm512_setzero_ps(), _mm512_setzero_ps()};
+      for (size_t j = 0; j < 2 && t + 16 * j < tokens; ++j) {
+        const size_t at = t + 16 * j;
+        p[j] = exp2_nonpositive(_mm512_fmsub_ps(_mm512_load_ps(scores + at), log2e, reference));
+        if constexpr (kCodes) {
+          const __mmask16 seen = bits == nullptr ? 0xffff : bits[at / 16];
+          sum = _mm512_add_ps(sum, p[j]);
+          middles = _mm512_mask3_fmadd_ps(p[j], _mm512_load_ps(value_middle_ + at), middles, seen);
+          p[j] = _mm512_maskz_mul_ps(seen, p[j], _mm512_load_ps(value_scale_ + at));
+        }
+      }
+      const __m512i both = to_bf16(p[0], p[1]);
       _mm512_store_si512(weights + t, both);
-      sum = _mm512_dpbf16_ps(sum, (__m512bh)both, ones);
+      if constexpr (!kCodes) sum = _mm512_dpbf16_ps(sum, (__m512bh)both, ones);
     }
+    const __m512 correction = _mm512_set1_ps(correction_[i]);
     float* lane_sums = lane_sums_ + (strip.begin + i) * 16;
-    _mm512_store_ps(lane_sums, _mm512_fmadd_ps(_mm512_load_ps(lane_sums), _mm512_set1_ps(correction_[i]), sum));
+    _mm512_store_ps(lane_sums, _mm512_fmadd_ps(_mm512_load_ps(lane_sums), correction, sum));
+    if constexpr (kCodes) {
+      float* lane_middles = lane_middles_ + (strip.begin + i) * 16;
+      _mm512_store_ps(lane_middles, _mm512_fmadd_ps(_mm512_load_ps(lane_middles), correction, middles));
+    }
   }
 }
 

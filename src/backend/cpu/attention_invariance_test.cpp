@@ -23,6 +23,10 @@ const std::vector<Case>& cases() {
       {{{DType::kF16, 40, 16}, 2, 600, false, 4}, 150, 6, 90, 10.0f},
       {{{DType::kF16, 32, 16}, 1, 500, true, 5}, 60, 4, 700},
       {{{DType::kF32, 24, 16}, 2, 300, true, 6}, 90, 2, 0, 8.0f},
+      {{{DType::kF16, 64, 64, 8, 8}, 2, 1500, false, 7}, 70, 8},
+      {{{DType::kF16, 64, 64, 4, 4}, 2, 1500, false, 8}, 70, 8},
+      {{{DType::kF16, 40, 16, 8, 8}, 1, 400, false, 9}, 90, 5, 90, 10.0f},
+      {{{DType::kF16, 32, 16, 8, 4}, 1, 500, true, 10}, 60, 4, 700},
   };
   return all;
 }
@@ -152,11 +156,13 @@ TEST_P(AttentionInvarianceTest, LaterTokensOfAPageDoNotMatter) {
 // The newest slot is in the future of every query; the oldest has left the window of most.
 TEST_P(AttentionInvarianceTest, InfinityInAnInvisibleSlotStaysThere) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity(), kNan = std::numeric_limits<float>::quiet_NaN();
-  for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16})
+  std::vector<KvFormat> formats = code_formats(32, 16);
+  for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) formats.push_back({dtype, 40, 16});
+  for (const KvFormat& format : formats)
     for (bool explicit_slots : {false, true})
       for (bool newest : {false, true})
         for (float poison : {kInfinity, -kInfinity, kNan}) {
-          TestCache cache(*backend_, {{dtype, 40, 16}, 1, 64, explicit_slots, 3});
+          TestCache cache(*backend_, {format, 1, 64, explicit_slots, 3});
           Queries queries(cache, 48, 3);
           std::iota(queries.positions.begin(), queries.positions.end(), explicit_slots ? 20 : 10);
           if (!newest) queries.window = 8;
@@ -166,11 +172,11 @@ TEST_P(AttentionInvarianceTest, InfinityInAnInvisibleSlotStaysThere) {
                                   [](const auto& a, const auto& b) { return a.position < b.position; });
           const auto index = static_cast<uint32_t>((newest ? last : first) - cache.slots[0].begin());
           const KvSlot place{cache.refs[0][index / 16].page, index % 16};
-          std::vector<float> line(40, poison);
-          const Tensor lines(line.data(), DType::kF32, {1, 1, 40});
+          std::vector<float> line(static_cast<size_t>(format.head_dim), poison);
+          const Tensor lines(line.data(), DType::kF32, {1, 1, format.head_dim});
           backend_->kv_write({cache.format(), cache.slab.data(), {&place, 1}, lines, lines});
           EXPECT_EQ(attend(*backend_, cache, queries, cache.plan(48)), clean)
-              << dtype_name(dtype) << (explicit_slots ? " explicit" : "") << (newest ? " newest" : " oldest");
+              << format_name(format) << (explicit_slots ? " explicit" : "") << (newest ? " newest" : " oldest");
         }
 }
 

@@ -5,28 +5,22 @@
 #include <limits>
 
 #include "backend/cpu/attention_work.h"
+#include "backend/cpu/page_layout.h"
 #include "backend/cpu/partials.h"
-#include "tensor/half.h"
 
 namespace godwit::cpu {
 namespace {
 
-double element(const std::byte* data, DType dtype, size_t index) {
-  if (dtype == DType::kF32) return reinterpret_cast<const float*>(data)[index];
-  const uint16_t bits = reinterpret_cast<const uint16_t*>(data)[index];
-  return dtype == DType::kF16 ? f16_to_float(bits) : bf16_to_float(bits);
-}
-
 struct SeenSlot {
-  const std::byte* v;  // V of its page
+  const std::byte* page;
   size_t slot;
   double score;
 };
 
 std::vector<SeenSlot> seen_slots(const AttentionArgs& args, const AttentionTile& tile, const float* q,
                                  int32_t position) {
-  const auto head_dim = static_cast<size_t>(args.format.head_dim),
-             tokens = static_cast<size_t>(args.format.page_tokens);
+  const auto head_dim = static_cast<size_t>(args.format.head_dim);
+  const PageHalf keys = PageHalf::keys(args.format);
   const PositionSpan sees(position, args.window);
   std::vector<SeenSlot> seen;
   for (uint32_t i = tile.page_begin; i < tile.page_end; ++i) {
@@ -36,11 +30,11 @@ std::vector<SeenSlot> seen_slots(const AttentionArgs& args, const AttentionTile&
           page.positions != nullptr ? page.positions[slot] : page.min_position + static_cast<int32_t>(slot);
       if (!sees.holds(slot_position)) continue;
       double score = 0;
-      for (size_t d = 0; d < head_dim; ++d) score += q[d] * element(page.k, args.format.dtype, d * tokens + slot);
+      for (size_t d = 0; d < head_dim; ++d) score += static_cast<double>(q[d]) * keys.number(page.k, slot, d);
       score *= args.scale;
       if (args.softcap > 0) score = args.softcap * std::tanh(score / args.softcap);
       if (page.bias != nullptr) score += page.bias[slot];
-      seen.push_back({page.v, slot, score});
+      seen.push_back({page.k, slot, score});
     }
   }
   return seen;
@@ -57,12 +51,12 @@ void attend(const AttentionArgs& args, const AttentionShape& shape, const Attent
   double top = -std::numeric_limits<double>::infinity(), sum = 0;
   for (const SeenSlot& slot : seen) top = std::max(top, slot.score);
   if (std::isinf(top)) top = 0;  // nothing seen, or only scores of -inf: no weight either way
+  const PageHalf values = PageHalf::values(args.format);
   std::vector<double> total(head_dim, 0.0);
   for (const SeenSlot& slot : seen) {
     const double weight = std::exp(slot.score - top);
     sum += weight;
-    for (size_t d = 0; d < head_dim; ++d)
-      total[d] += weight * element(slot.v, args.format.dtype, slot.slot * head_dim + d);
+    for (size_t d = 0; d < head_dim; ++d) total[d] += weight * values.number(slot.page, slot.slot, d);
   }
   for (size_t d = 0; d < head_dim; ++d) out[d] = sum == 0 ? 0.0f : static_cast<float>(total[d] / sum);
   *lse = sum == 0 ? -std::numeric_limits<float>::infinity() : static_cast<float>(top + std::log(sum));

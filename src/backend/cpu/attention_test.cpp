@@ -17,9 +17,9 @@ constexpr float kBf16Tolerance = 4e-3f, kBf16OperandTolerance = 0.04f;
 class AttentionTest : public ::testing::TestWithParam<std::string> {
  protected:
   void compare(const CacheOptions& options, int rows, int q_heads, int32_t window = 0, float softcap = 0) {
-    SCOPED_TRACE(fmt::format("{} head_dim {} page {} tokens {} rows {} heads {}/{} window {} softcap {} explicit {}",
-                             dtype_name(options.format.dtype), options.format.head_dim, options.format.page_tokens,
-                             options.tokens, rows, q_heads, options.kv_heads, window, softcap, options.explicit_slots));
+    SCOPED_TRACE(fmt::format("{} tokens {} rows {} heads {}/{} window {} softcap {} explicit {}",
+                             format_name(options.format), options.tokens, rows, q_heads, options.kv_heads, window,
+                             softcap, options.explicit_slots));
     const TestCache cache(*backend_, options);
     Queries queries(cache, rows, q_heads);
     queries.window = window;
@@ -77,6 +77,21 @@ TEST_P(AttentionTest, ExplicitPositionsAndBias) {
     for (int rows : {1, 3, 150})
       for (int32_t window : {0, 50, 300}) compare({{dtype, 40, 32}, 2, 150, true}, rows, 4, window);
   compare({{DType::kF16, 64, 64}, 2, 150, true}, 30, 4, 100, 5.0f);
+}
+
+TEST_P(AttentionTest, Codes) {
+  for (int head_dim : {8, 24, 32, 64, 120, 128, 256})
+    for (const KvFormat& format : code_formats(head_dim, 64))
+      for (int rows : {1, 9}) compare({format, 2, 150, false}, rows, 4);
+  for (int page_tokens : {16, 32, 48, 256})
+    for (const KvFormat& format : code_formats(32, page_tokens))
+      for (int tokens : {1, 15, 17, 300}) compare({format, 1, tokens, false}, 1, 4);
+  for (const KvFormat& format : code_formats(64, 32)) {
+    for (int32_t window : {7, 100}) compare({format, 2, 200, false}, 40, 4, window);
+    compare({format, 2, 200, false}, 20, 4, 30, 5.0f);
+    compare({format, 1, 1200, false}, 130, 6);
+    for (int32_t window : {0, 50}) compare({format, 2, 150, true}, 30, 4, window);
+  }
 }
 
 TEST_P(AttentionTest, ScoresFarApart) {

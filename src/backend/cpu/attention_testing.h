@@ -17,6 +17,9 @@ std::unique_ptr<Backend> cpu_backend(const std::string& simd, int threads = 1);
 std::vector<std::string> all_targets();  // SIMD targets of this machine, emulated ones, then "reference"
 // Whether a target multiplies bf16 numbers when K and V are stored in `kv`.
 bool multiplies_bf16(const std::string& target, DType kv);
+// Formats of codes that attention reads, for heads of `head_dim` numbers.
+std::vector<KvFormat> code_formats(int head_dim, int page_tokens);
+std::string format_name(const KvFormat& format);  // "f16 head_dim 64 page 32", "k8v4 …"
 inline std::string target_name(const ::testing::TestParamInfo<std::string>& test) {
   return test.param;
 }
@@ -72,7 +75,7 @@ struct Answer {
 AttentionArgs attention_args(const TestCache& cache, Queries& queries, const AttentionPlan& plan, Answer& answer);
 Answer attend(Backend& backend, const TestCache& cache, const Queries& queries, const AttentionPlan& plan);
 Answer attend_fp64(const TestCache& cache, const Queries& queries);
-// The same problem as a target with bf16 operands sees it: scaled queries, K and V rounded to bf16.
+// The same problem as a target with bf16 operands sees it: scaled queries, K and V (but not codes) rounded to bf16.
 Answer attend_fp64_of_bf16(const TestCache& cache, const Queries& queries);
 AttnPartial partial_of(const Queries& queries, Answer& answer);
 

@@ -7,6 +7,7 @@
 #include <limits>
 #include <numeric>
 
+#include "backend/kv_codes.h"
 #include "tensor/half.h"
 
 namespace godwit::testing {
@@ -16,6 +17,14 @@ float rounded(float value, DType dtype) {
   if (dtype == DType::kF16) return f16_to_float(float_to_f16(value));
   if (dtype == DType::kBF16) return bf16_to_float(float_to_bf16(value));
   return value;
+}
+
+// What is read of `values` after they were written.
+void store_and_load(std::vector<float>& values, DType dtype, int bits) {
+  std::vector<uint8_t> codes(values.size());
+  const KvCodeScale scale = bits == 0 ? KvCodeScale{} : kv_encode(bits, values.data(), values.size(), codes.data());
+  for (size_t i = 0; i < values.size(); ++i)
+    values[i] = bits == 0 ? rounded(values[i], dtype) : kv_code_number(bits, codes[i], scale);
 }
 
 std::vector<float> normal_values(std::mt19937_64& random, size_t count) {
@@ -39,6 +48,22 @@ std::vector<std::string> all_targets() {
   if (make_cpu_backend({1, "AMX_EMULATED"}).has_value()) names.emplace_back("AMX_EMULATED");
   names.emplace_back("reference");
   return names;
+}
+
+std::vector<KvFormat> code_formats(int head_dim, int page_tokens) {
+  std::vector<KvFormat> formats;
+  for (int k_bits : {8, 4})
+    for (int v_bits : {8, 4})
+      if (head_dim % 32 == 0 || (k_bits == 8 && v_bits == 8))
+        formats.push_back({DType::kF16, head_dim, page_tokens, k_bits, v_bits});
+  return formats;
+}
+
+std::string format_name(const KvFormat& format) {
+  return fmt::format(
+      "{} head_dim {} page {}",
+      format.has_codes() ? fmt::format("k{}v{}", format.k_bits, format.v_bits) : dtype_name(format.dtype),
+      format.head_dim, format.page_tokens);
 }
 
 bool multiplies_bf16(const std::string& target, DType kv) {
@@ -87,8 +112,8 @@ TestCache::TestCache(Backend& backend, const CacheOptions& wanted) : options(wan
       const Tensor k(slot.k.data(), DType::kF32, {1, 1, form.head_dim}),
           v(slot.v.data(), DType::kF32, {1, 1, form.head_dim});
       backend.kv_write({form, slab.data(), {&place, 1}, k, v});
-      for (float& value : slot.k) value = rounded(value, form.dtype);
-      for (float& value : slot.v) value = rounded(value, form.dtype);
+      store_and_load(slot.k, form.dtype, form.k_bits);
+      store_and_load(slot.v, form.dtype, form.v_bits);
       head_slots.push_back(std::move(slot));
     }
   }
@@ -186,8 +211,9 @@ Answer attend_fp64_of_bf16(const TestCache& cache, const Queries& queries) {
   TestCache rounded_cache = cache;
   for (auto& head : rounded_cache.slots)
     for (auto& slot : head)
-      for (std::vector<float>* values : {&slot.k, &slot.v})
-        for (float& value : *values) value = rounded(value, DType::kBF16);
+      if (!cache.format().has_codes())
+        for (std::vector<float>* values : {&slot.k, &slot.v})
+          for (float& value : *values) value = rounded(value, DType::kBF16);
   Queries rounded_queries = queries;
   for (float& value : rounded_queries.q) value = rounded(value * queries.scale, DType::kBF16);
   rounded_queries.scale = 1;

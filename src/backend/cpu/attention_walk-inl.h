@@ -19,6 +19,7 @@
 
 #include "backend/cpu/attention_drive.h"
 #include "backend/cpu/attention_tile-inl.h"
+#include "backend/cpu/page_codes-inl.h"
 #include "tensor/half.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -94,8 +95,12 @@ class Walk {
   void mask(float* scores, size_t tokens, const PageView& page, SlotRange range, const PositionSpan* span) const;
   void weigh(size_t query, size_t tokens, State& state);
   void add_values(const PageView& page, Visibility seen, Rows rows, State& state);
-  const float* widen_keys(const T* k) const;
-  const float* widen_values(const T* v, size_t tokens) const;
+  const float* widen_keys(const PageView& page) const;
+  const float* widen_values(const PageView& page) const;
+
+  static constexpr bool kCodes = std::is_same_v<T, Codes>;
+  // A few queries convert K and V as they read; many, and all of codes, convert the page once.
+  static bool widens(int queries) { return kCodes || (!std::is_same_v<T, float> && queries > kMaxRows); }
 
   PositionSpan span(int row) const { return {positions_[row], args_.window}; }
 
@@ -190,12 +195,11 @@ void Walk<T>::visit(const PageRef& ref, State& state) {
   const auto group = static_cast<size_t>(shape_.group);
   const size_t begin = static_cast<size_t>(rows.begin) * group, end = static_cast<size_t>(rows.end) * group;
   const ScoreBlock block{q_ + begin * head_dim_, head_dim_, page_tokens_, scores_ + begin * page_tokens_, ahead_};
-  const auto* k = reinterpret_cast<const T*>(page.k);
-  // A few queries convert K and V as they read; many convert the page once.
-  if (std::is_same_v<T, float> || end - begin <= kMaxRows) {
-    score_page(block, k, static_cast<int>(end - begin), tokens);
-  } else {
-    score_page(block, widen_keys(k), static_cast<int>(end - begin), tokens);
+  const auto count = static_cast<int>(end - begin);
+  if (widens(count)) {
+    score_page(block, widen_keys(page), count, tokens);
+  } else if constexpr (!kCodes) {
+    score_page(block, reinterpret_cast<const T*>(page.k), count, tokens);
   }
 
   const bool whole_vectors = tokens % kLanes == 0;
@@ -277,10 +281,8 @@ void Walk<T>::add_values(const PageView& page, Visibility seen, Rows rows, State
   const auto group = static_cast<size_t>(shape_.group);
   const size_t begin = static_cast<size_t>(rows.begin) * group;
   const auto count = static_cast<size_t>(rows.end - rows.begin) * group;
-  const auto* stored = reinterpret_cast<const T*>(page.v);
   const float* widened = nullptr;
-  if (width_ != head_dim_ || (!std::is_same_v<T, float> && count > kMaxRows))
-    widened = widen_values(stored, static_cast<size_t>(page.count));
+  if (width_ != head_dim_ || widens(static_cast<int>(count))) widened = widen_values(page);
   auto add = [&](size_t query, size_t queries, SlotRange slots) HWY_ATTR {
     ValueBlock block{scores_ + query * page_tokens_,
                      page_tokens_,
@@ -293,8 +295,8 @@ void Walk<T>::add_values(const PageView& page, Visibility seen, Rows rows, State
     if (widened != nullptr) {
       block.v_stride = width_;
       value_page(block, widened, static_cast<int>(queries));
-    } else {
-      value_page(block, stored, static_cast<int>(queries));
+    } else if constexpr (!kCodes) {
+      value_page(block, reinterpret_cast<const T*>(page.v), static_cast<int>(queries));
     }
   };
   if (seen == Visibility::kAll) {
@@ -312,27 +314,38 @@ void Walk<T>::add_values(const PageView& page, Visibility seen, Rows rows, State
 }
 
 template <class T>
-const float* Walk<T>::widen_keys(const T* k) const {
-  const FloatTag d;
-  for (size_t i = 0; i < head_dim_ * page_tokens_; i += kLanes) {
-    hn::StoreU(load_kv(k + i), d, keys_ + i);
-    prefetch_line<1>(k + i, ahead_);
+const float* Walk<T>::widen_keys(const PageView& page) const {
+  if constexpr (kCodes) {
+    widen_key_codes(args_.format, page.k, ahead_, keys_);
+  } else {
+    const FloatTag d;
+    const auto* k = reinterpret_cast<const T*>(page.k);
+    for (size_t i = 0; i < head_dim_ * page_tokens_; i += kLanes) {
+      hn::StoreU(load_kv(k + i), d, keys_ + i);
+      prefetch_line<1>(k + i, ahead_);
+    }
   }
   return keys_;
 }
 
 template <class T>
-const float* Walk<T>::widen_values(const T* v, size_t tokens) const {
-  const FloatTag d;
-  for (size_t t = 0; t < tokens; ++t, v += head_dim_) {
-    float* to = values_ + t * width_;
-    size_t i = 0;
-    for (; i + kLanes <= head_dim_; i += kLanes) {
-      hn::StoreU(load_kv(v + i), d, to + i);
-      prefetch_line<1>(v + i, ahead_);
+const float* Walk<T>::widen_values(const PageView& page) const {
+  const auto tokens = static_cast<size_t>(page.count);
+  if constexpr (kCodes) {
+    widen_value_codes(args_.format, page.k, ahead_, tokens, width_, values_);
+  } else {
+    const FloatTag d;
+    const auto* v = reinterpret_cast<const T*>(page.v);
+    for (size_t t = 0; t < tokens; ++t, v += head_dim_) {
+      float* to = values_ + t * width_;
+      size_t i = 0;
+      for (; i + kLanes <= head_dim_; i += kLanes) {
+        hn::StoreU(load_kv(v + i), d, to + i);
+        prefetch_line<1>(v + i, ahead_);
+      }
+      for (; i < head_dim_; ++i) to[i] = to_float(v[i]);
+      for (; i < width_; ++i) to[i] = 0;
     }
-    for (; i < head_dim_; ++i) to[i] = to_float(v[i]);
-    for (; i < width_; ++i) to[i] = 0;
   }
   return values_;
 }

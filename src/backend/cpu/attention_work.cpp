@@ -4,6 +4,8 @@
 #include <cstring>
 #include <limits>
 
+#include "backend/cpu/page_layout.h"
+
 namespace godwit::cpu {
 
 AttentionShape::AttentionShape(const AttentionArgs& args)
@@ -13,8 +15,7 @@ AttentionShape::AttentionShape(const AttentionArgs& args)
       group(kv_heads > 0 ? q_heads / kv_heads : 0),
       head_dim(args.format.head_dim),
       page_tokens(args.format.page_tokens) {
-  const DType kv = args.format.dtype;
-  GODWIT_CHECK(kv == DType::kF32 || kv == DType::kF16 || kv == DType::kBF16);
+  check_kv_format(args.format);
   GODWIT_CHECK(head_dim > 0 && head_dim % 8 == 0, "head_dim {}", head_dim);
   GODWIT_CHECK(page_tokens > 0 && page_tokens % 16 == 0 && page_tokens <= kMaxPageTokens, "page_tokens {}",
                page_tokens);
@@ -86,7 +87,7 @@ void clear_uncovered(Context& context, const AttentionArgs& args, const Attentio
 
 PageView::PageView(const AttentionArgs& args, const PageRef& ref)
     : k(args.slab + ref.page * args.format.page_bytes()),
-      v(k + args.format.half_page_bytes()),
+      v(k + args.format.k_bytes()),
       count(static_cast<int>(ref.count)),
       min_position(ref.first_position),
       max_position(ref.first_position + count - 1) {

@@ -57,7 +57,7 @@ struct SlotRange {
 struct PageView {
   PageView(const AttentionArgs& args, const PageRef& ref);
 
-  const std::byte* k;                  // [head_dim, page_tokens]
+  const std::byte* k;                  // [head_dim, page_tokens], or codes: page_layout.h
   const std::byte* v;                  // [page_tokens, head_dim]
   const int32_t* positions = nullptr;  // [page_tokens] when explicit
   const float* bias = nullptr;         // [page_tokens] when explicit

@@ -1,7 +1,9 @@
-// Pages in the CPU's layout: K[head_dim, page_tokens], then V[page_tokens, head_dim].
+// Pages in the CPU's layout; see page_layout.h.
 #include <algorithm>
 #include <cstring>
+#include <vector>
 
+#include "backend/cpu/page_layout.h"
 #include "backend/cpu/partials.h"
 #include "tensor/half.h"
 
@@ -32,25 +34,25 @@ struct Sizes {
       : head_dim(static_cast<size_t>(format.head_dim)),
         page_tokens(static_cast<size_t>(format.page_tokens)),
         element_bytes(dtype_bytes(format.dtype, 1)),
-        half_page_bytes(format.half_page_bytes()) {
-    GODWIT_CHECK(format.dtype == DType::kF32 || format.dtype == DType::kF16 || format.dtype == DType::kBF16);
-    GODWIT_CHECK(format.head_dim > 0 && format.page_tokens > 0);
+        k_bytes(format.k_bytes()),
+        page_bytes(format.page_bytes()) {
+    check_kv_format(format);
   }
-  size_t page_bytes() const { return 2 * half_page_bytes; }
 
-  size_t head_dim, page_tokens, element_bytes, half_page_bytes;
+  size_t head_dim, page_tokens, element_bytes, k_bytes, page_bytes;
 };
 
 template <class T>
 void write_slot(const Sizes& sizes, std::byte* page, size_t slot, const float* k, const float* v) {
   T* keys = reinterpret_cast<T*>(page) + slot;
-  T* values = reinterpret_cast<T*>(page + sizes.half_page_bytes) + slot * sizes.head_dim;
+  T* values = reinterpret_cast<T*>(page + sizes.k_bytes) + slot * sizes.head_dim;
   for (size_t i = 0; i < sizes.head_dim; ++i) store(k[i], keys + i * sizes.page_tokens);
   for (size_t i = 0; i < sizes.head_dim; ++i) store(v[i], values + i);
 }
 
-template <class T>
-void write_rows(const KvWriteArgs& args, const Sizes& sizes, int64_t begin, int64_t end) {
+// Calls write(page, slot, k, v) for every (row, head) of rows [begin, end).
+template <class Write>
+void write_rows(const KvWriteArgs& args, const Sizes& sizes, int64_t begin, int64_t end, const Write& write) {
   const auto heads = static_cast<size_t>(args.k.shape[1]);
   for (auto row = static_cast<size_t>(begin); row < static_cast<size_t>(end); ++row) {
     const auto* k = reinterpret_cast<const float*>(args.k.data + row * args.k.row_stride_bytes);
@@ -58,10 +60,61 @@ void write_rows(const KvWriteArgs& args, const Sizes& sizes, int64_t begin, int6
     for (size_t head = 0; head < heads; ++head) {
       const KvSlot slot = args.slots[row * heads + head];
       GODWIT_CHECK(slot.slot < sizes.page_tokens);
-      write_slot<T>(sizes, args.slab + slot.page * sizes.page_bytes(), slot.slot, k + head * sizes.head_dim,
-                    v + head * sizes.head_dim);
+      write(args.slab + slot.page * sizes.page_bytes, slot.slot, k + head * sizes.head_dim, v + head * sizes.head_dim);
     }
   }
+}
+
+template <class T>
+void write_numbers(const KvWriteArgs& args, const Sizes& sizes, int64_t begin, int64_t end) {
+  write_rows(args, sizes, begin, end, [&](std::byte* page, size_t slot, const float* k, const float* v) {
+    write_slot<T>(sizes, page, slot, k, v);
+  });
+}
+
+void write_codes(const KvWriteArgs& args, const Sizes& sizes, int64_t begin, int64_t end) {
+  const PageHalf keys = PageHalf::keys(args.format), values = PageHalf::values(args.format);
+  std::vector<uint8_t> codes(sizes.head_dim);
+  auto store_half = [&](const PageHalf& half, std::byte* page, size_t slot, const float* numbers) {
+    half.set_scale(page, slot, kv_encode(half.bits(), numbers, sizes.head_dim, codes.data()));
+    for (size_t i = 0; i < sizes.head_dim; ++i) half.set_code(page, slot, i, codes[i]);
+  };
+  write_rows(args, sizes, begin, end, [&](std::byte* page, size_t slot, const float* k, const float* v) {
+    store_half(keys, page, slot, k);
+    store_half(values, page, slot, v);
+  });
+}
+
+void move_codes(const PageHalf& half, const std::byte* from, size_t from_slot, std::byte* to, size_t to_slot,
+                size_t head_dim) {
+  for (size_t i = 0; i < head_dim; ++i) half.set_code(to, to_slot, i, half.code(from, from_slot, i));
+  half.set_scale(to, to_slot, half.scale(from, from_slot));
+}
+
+// Canonical codes are [page_tokens, head_dim], of 4 bits two to a byte with the even dimension in its lower half; then
+// scales and middles as they are.
+void export_codes(const PageHalf& half, const Sizes& sizes, const std::byte* page, std::byte* canonical) {
+  for (size_t slot = 0; slot < sizes.page_tokens; ++slot)
+    for (size_t i = 0; i < sizes.head_dim;) {
+      uint8_t byte = half.code(page, slot, i++);
+      if (half.bits() == 4) byte = static_cast<uint8_t>(byte | half.code(page, slot, i++) << 4);
+      *canonical++ = std::byte{byte};
+    }
+  std::memcpy(canonical, page + half.offset() + half.code_bytes(), 2 * sizes.page_tokens * sizeof(uint16_t));
+}
+
+void import_codes(const PageHalf& half, const Sizes& sizes, const std::byte* canonical, std::byte* page) {
+  for (size_t slot = 0; slot < sizes.page_tokens; ++slot)
+    for (size_t i = 0; i < sizes.head_dim;) {
+      const auto byte = static_cast<uint8_t>(*canonical++);
+      if (half.bits() == 8) {
+        half.set_code(page, slot, i++, byte);
+      } else {
+        half.set_code(page, slot, i++, byte & 15);
+        half.set_code(page, slot, i++, byte >> 4);
+      }
+    }
+  std::memcpy(page + half.offset() + half.code_bytes(), canonical, 2 * sizes.page_tokens * sizeof(uint16_t));
 }
 
 // Copies a matrix [rows, columns] of `Bits` to [columns, rows].
@@ -80,6 +133,16 @@ void transpose(size_t element_bytes, const std::byte* from, std::byte* to, size_
 
 }  // namespace
 
+void check_kv_format(const KvFormat& format) {
+  GODWIT_CHECK(format.dtype == DType::kF32 || format.dtype == DType::kF16 || format.dtype == DType::kBF16);
+  GODWIT_CHECK(format.head_dim > 0 && format.page_tokens > 0);
+  if (format.k_bits == 0 && format.v_bits == 0) return;
+  GODWIT_CHECK(format.dtype == DType::kF16 && format.page_tokens % 16 == 0);
+  for (int bits : {format.k_bits, format.v_bits})
+    GODWIT_CHECK((bits == 8 && format.head_dim % 8 == 0) || (bits == 4 && format.head_dim % 32 == 0),
+                 "{} bits, head_dim {}", bits, format.head_dim);
+}
+
 void kv_write(Context& context, const KvWriteArgs& args) {
   const Sizes sizes(args.format);
   GODWIT_CHECK(args.k.rank == 3 && args.k.dtype == DType::kF32 && args.v.dtype == DType::kF32);
@@ -88,13 +151,14 @@ void kv_write(Context& context, const KvWriteArgs& args) {
   GODWIT_CHECK(args.slots.size() == static_cast<size_t>(rows * args.k.shape[1]));
   context.pool.parallel_for((rows + kRowsPerItem - 1) / kRowsPerItem, [&](int64_t item) {
     const int64_t begin = item * kRowsPerItem, end = std::min(rows, begin + kRowsPerItem);
+    if (args.format.has_codes()) return write_codes(args, sizes, begin, end);
     switch (args.format.dtype) {
       case DType::kF16:
-        return write_rows<F16>(args, sizes, begin, end);
+        return write_numbers<F16>(args, sizes, begin, end);
       case DType::kBF16:
-        return write_rows<BF16>(args, sizes, begin, end);
+        return write_numbers<BF16>(args, sizes, begin, end);
       default:
-        return write_rows<float>(args, sizes, begin, end);
+        return write_numbers<float>(args, sizes, begin, end);
     }
   });
 }
@@ -104,31 +168,43 @@ void kv_move(const KvFormat& format, std::byte* slab, std::span<const KvMove> mo
   const size_t bytes = sizes.element_bytes;
   for (const KvMove& move : moves) {
     GODWIT_CHECK(move.from.slot < sizes.page_tokens && move.to.slot < sizes.page_tokens);
-    const std::byte* from = slab + move.from.page * sizes.page_bytes();
-    std::byte* to = slab + move.to.page * sizes.page_bytes();
+    const std::byte* from = slab + move.from.page * sizes.page_bytes;
+    std::byte* to = slab + move.to.page * sizes.page_bytes;
+    if (format.has_codes()) {
+      for (const PageHalf& half : {PageHalf::keys(format), PageHalf::values(format)})
+        move_codes(half, from, move.from.slot, to, move.to.slot, sizes.head_dim);
+      continue;
+    }
     for (size_t i = 0; i < sizes.head_dim; ++i)
       std::memmove(to + (i * sizes.page_tokens + move.to.slot) * bytes,
                    from + (i * sizes.page_tokens + move.from.slot) * bytes, bytes);
     const size_t line = sizes.head_dim * bytes;
-    std::memmove(to + sizes.half_page_bytes + move.to.slot * line, from + sizes.half_page_bytes + move.from.slot * line,
-                 line);
+    std::memmove(to + sizes.k_bytes + move.to.slot * line, from + sizes.k_bytes + move.from.slot * line, line);
   }
 }
 
 void kv_export(const KvFormat& format, const std::byte* slab, PageId page, std::span<std::byte> canonical) {
   const Sizes sizes(format);
-  GODWIT_CHECK(canonical.size() == sizes.page_bytes());
-  const std::byte* from = slab + page * sizes.page_bytes();
+  GODWIT_CHECK(canonical.size() == sizes.page_bytes);
+  const std::byte* from = slab + page * sizes.page_bytes;
+  if (format.has_codes()) {
+    export_codes(PageHalf::keys(format), sizes, from, canonical.data());
+    return export_codes(PageHalf::values(format), sizes, from, canonical.data() + sizes.k_bytes);
+  }
   transpose(sizes.element_bytes, from, canonical.data(), sizes.head_dim, sizes.page_tokens);
-  std::memcpy(canonical.data() + sizes.half_page_bytes, from + sizes.half_page_bytes, sizes.half_page_bytes);
+  std::memcpy(canonical.data() + sizes.k_bytes, from + sizes.k_bytes, sizes.k_bytes);
 }
 
 void kv_import(const KvFormat& format, std::byte* slab, PageId page, std::span<const std::byte> canonical) {
   const Sizes sizes(format);
-  GODWIT_CHECK(canonical.size() == sizes.page_bytes());
-  std::byte* to = slab + page * sizes.page_bytes();
+  GODWIT_CHECK(canonical.size() == sizes.page_bytes);
+  std::byte* to = slab + page * sizes.page_bytes;
+  if (format.has_codes()) {
+    import_codes(PageHalf::keys(format), sizes, canonical.data(), to);
+    return import_codes(PageHalf::values(format), sizes, canonical.data() + sizes.k_bytes, to);
+  }
   transpose(sizes.element_bytes, canonical.data(), to, sizes.page_tokens, sizes.head_dim);
-  std::memcpy(to + sizes.half_page_bytes, canonical.data() + sizes.half_page_bytes, sizes.half_page_bytes);
+  std::memcpy(to + sizes.k_bytes, canonical.data() + sizes.k_bytes, sizes.k_bytes);
 }
 
 }  // namespace godwit::cpu

@@ -7,6 +7,7 @@
 
 #include "backend/cpu/attention_math-inl.h"
 #include "backend/cpu/observe_work.h"
+#include "backend/cpu/page_codes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace godwit::cpu {
@@ -22,8 +23,13 @@ class VectorWeights {
   VectorWeights(const ObserveWork& work, const PageView& page, int kv_head, float* scratch)
       : work_(work), page_(page), first_head_(kv_head * work.shape().group), keys_(scratch) {
     const size_t tokens = page_tokens(), numbers = tokens * head_dim();
-    const auto* stored = reinterpret_cast<const T*>(page.k);
-    for (size_t i = 0; i < numbers; i += hn::Lanes(FloatTag())) hn::StoreU(load_kv(stored + i), FloatTag(), keys_ + i);
+    if constexpr (std::is_same_v<T, Codes>) {
+      widen_key_codes(work.attention().format, page.k, 0, keys_);
+    } else {
+      const FloatTag d;
+      const auto* stored = reinterpret_cast<const T*>(page.k);
+      for (size_t i = 0; i < numbers; i += hn::Lanes(d)) hn::StoreU(load_kv(stored + i), d, keys_ + i);
+    }
     scores_ = keys_ + numbers;
   }
 
@@ -100,6 +106,7 @@ class VectorWeights {
 };
 
 void observe(Context& context, const ObserveArgs& args) {
+  if (args.attention.format.has_codes()) return observe_with<VectorWeights<Codes>>(context, args);
   switch (args.attention.format.dtype) {
     case DType::kF16:
       return observe_with<VectorWeights<F16>>(context, args);

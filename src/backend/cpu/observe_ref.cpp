@@ -2,16 +2,10 @@
 #include <cmath>
 
 #include "backend/cpu/observe_work.h"
-#include "tensor/half.h"
+#include "backend/cpu/page_layout.h"
 
 namespace godwit::cpu {
 namespace {
-
-double element(const std::byte* data, DType dtype, size_t index) {
-  if (dtype == DType::kF32) return reinterpret_cast<const float*>(data)[index];
-  const uint16_t bits = reinterpret_cast<const uint16_t*>(data)[index];
-  return dtype == DType::kF16 ? f16_to_float(bits) : bf16_to_float(bits);
-}
 
 class PlainWeights {
  public:
@@ -35,10 +29,10 @@ class PlainWeights {
     const float lse = work_.lse(row, head);
     if (std::isinf(lse)) return 0;  // the empty partial
     const float* q = work_.query(row, head);
+    const PageHalf keys = PageHalf::keys(args.format);
     double score = 0;
     for (int d = 0; d < work_.shape().head_dim; ++d)
-      score += static_cast<double>(q[d]) *
-               element(page_.k, args.format.dtype, static_cast<size_t>(d * work_.shape().page_tokens + slot));
+      score += static_cast<double>(q[d]) * keys.number(page_.k, static_cast<size_t>(slot), static_cast<size_t>(d));
     score *= static_cast<double>(args.scale);
     if (args.softcap > 0) score = args.softcap * std::tanh(score / args.softcap);
     if (page_.bias != nullptr) score += page_.bias[slot];

@@ -69,9 +69,9 @@ std::vector<std::vector<double>> weights_fp64(const TestCache& cache, const Quer
 class ObserveTest : public ::testing::TestWithParam<std::string> {
  protected:
   void compare(const CacheOptions& options, int rows, int q_heads, int32_t window = 0, float softcap = 0) {
-    SCOPED_TRACE(fmt::format("{} head_dim {} page {} tokens {} rows {} heads {}/{} window {} softcap {} explicit {}",
-                             dtype_name(options.format.dtype), options.format.head_dim, options.format.page_tokens,
-                             options.tokens, rows, q_heads, options.kv_heads, window, softcap, options.explicit_slots));
+    SCOPED_TRACE(fmt::format("{} tokens {} rows {} heads {}/{} window {} softcap {} explicit {}",
+                             format_name(options.format), options.tokens, rows, q_heads, options.kv_heads, window,
+                             softcap, options.explicit_slots));
     const TestCache cache(*backend_, options);
     Queries queries(cache, rows, q_heads);
     queries.window = window;
@@ -128,6 +128,14 @@ TEST_P(ObserveTest, WindowSoftcapExplicitPositionsAndBias) {
   compare({{DType::kBF16, 40, 32}, 2, 150, true}, 30, 4, 100, 5.0f);
 }
 
+TEST_P(ObserveTest, Codes) {
+  for (int head_dim : {40, 64})
+    for (const KvFormat& format : code_formats(head_dim, 32)) {
+      compare({format, 2, 150, false}, 9, 4);
+      compare({format, 2, 150, true}, 30, 4, 100, 5.0f);
+    }
+}
+
 TEST_P(ObserveTest, WeightsOfARowSumToOneWithItsOwnAttention) {
   for (DType dtype : {DType::kF32, DType::kF16}) {
     const TestCache cache(*backend_, {{dtype, 64, 64}, 2, 1500, false});
@@ -162,17 +170,20 @@ TEST_P(ObserveTest, RowsThatSeeNothingAddNothing) {
 }
 
 TEST_P(ObserveTest, ReadGivesWhatWasWritten) {
-  for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
-    const TestCache cache(*backend_, {{dtype, 40, 32}, 2, 150, false});
+  std::vector<KvFormat> formats = code_formats(64, 32);
+  for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) formats.push_back({dtype, 40, 32});
+  for (const KvFormat& format : formats) {
+    const TestCache cache(*backend_, {format, 2, 150, false});
+    const auto dim = static_cast<size_t>(format.head_dim);
     std::vector<KvSlot> slots;
     for (size_t t = 150; t-- > 0;) slots.push_back({cache.refs[1][t / 32].page, static_cast<uint32_t>(t % 32)});
-    std::vector<float> k(150 * 40), v(150 * 40);
-    backend_->kv_read({cache.format(), cache.slab.data(), slots, Tensor(k.data(), DType::kF32, {150, 40}),
-                       Tensor(v.data(), DType::kF32, {150, 40})});
+    std::vector<float> k(150 * dim), v(150 * dim);
+    backend_->kv_read({cache.format(), cache.slab.data(), slots, Tensor(k.data(), DType::kF32, {150, format.head_dim}),
+                       Tensor(v.data(), DType::kF32, {150, format.head_dim})});
     for (size_t t = 0; t < 150; ++t)
-      for (size_t d = 0; d < 40; ++d) {
-        ASSERT_EQ(k[(149 - t) * 40 + d], cache.slots[1][t].k[d]);
-        ASSERT_EQ(v[(149 - t) * 40 + d], cache.slots[1][t].v[d]);
+      for (size_t d = 0; d < dim; ++d) {
+        ASSERT_EQ(k[(149 - t) * dim + d], cache.slots[1][t].k[d]);
+        ASSERT_EQ(v[(149 - t) * dim + d], cache.slots[1][t].v[d]);
       }
   }
 }

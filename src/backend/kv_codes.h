@@ -1,0 +1,31 @@
+// Codes of 4 or 8 bits for the K or the V of one token and head: number = middle + scale * level(code), with `middle`
+// and `scale` in f16 and levels evenly spaced around 0. Levels are numbers of few bits, so that products of codes are
+// exact in bf16 and scale and middle can be applied to sums.
+//
+// The error is at most half a scale, where a scale is (largest - smallest) / (number of levels - 1), rounded up. What
+// is beyond f16's range, infinity too, becomes its largest number; a NaN makes all numbers of its token NaN, and no
+// others.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace godwit {
+
+struct KvCodeScale {
+  uint16_t scale = 0, middle = 0;  // f16
+};
+
+// 8 bits are sign and magnitude, -127 ... 127; 4 bits are -7.5, -6.5 ... 7.5.
+inline float kv_code_level(int bits, uint8_t code) {
+  if (bits == 4) return static_cast<float>(code) - 7.5f;
+  const auto magnitude = static_cast<float>(code & 127);
+  return code < 128 ? magnitude : -magnitude;
+}
+
+float kv_code_number(int bits, uint8_t code, KvCodeScale scale);
+
+// codes[count], one per byte.
+KvCodeScale kv_encode(int bits, const float* numbers, size_t count, uint8_t* codes);
+
+}  // namespace godwit
