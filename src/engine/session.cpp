@@ -164,6 +164,7 @@ Session Session::fork() const {
   copy->tokens = impl_->tokens;
   copy->phases = impl_->phases;
   copy->logits = impl_->logits;
+  copy->unrepaired = impl_->unrepaired;
   std::lock_guard lock(impl_->engine->mutex);
   copy->retention.reset();
   copy->sequence = impl_->sequence->fork();

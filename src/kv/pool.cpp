@@ -53,7 +53,7 @@ std::optional<PageId> KvPool::allocate(int32_t first_position) {
     GODWIT_CHECK(page < capacity_pages_);
     pages_.emplace_back();
   }
-  pages_[page] = {.references = 1, .first_position = first_position, .aux = kNoAux};
+  pages_[page] = {.references = 1, .first_position = first_position, .aux = kNoAux, .stamp = ++last_stamp_};
   ++pages_in_use_;
   note_peak();
   return page;

@@ -77,6 +77,9 @@ class KvPool {
   [[nodiscard]] std::optional<PageId> copy(PageId page);
   void ref(PageId page);
   void unref(PageId page);  // the last reference frees the page and its aux entry
+  // Another number whenever slots of the page that were filled get other contents; appending does not change it.
+  uint64_t stamp(PageId page) const { return pages_[page].stamp; }
+  void touch(PageId page) { pages_[page].stamp = ++last_stamp_; }
   uint32_t references(PageId page) const { return pages_[page].references; }
   bool shared(PageId page) const { return references(page) > 1; }
 
@@ -106,6 +109,7 @@ class KvPool {
     uint32_t references = 0;
     int32_t first_position = 0;  // while implicit
     uint32_t aux = kNoAux;
+    uint64_t stamp = 0;
   };
 
   KvPool(Backend& backend, const KvFormat& format, size_t budget_bytes);
@@ -126,6 +130,7 @@ class KvPool {
   std::vector<uint32_t> free_aux_;
   std::vector<int32_t> aux_host_;      // [entries ever in use, 2, page_tokens]: positions, then the bits of the biases
   std::vector<uint32_t> aux_changed_;  // entries to upload; may repeat
+  uint64_t last_stamp_ = 0;
   size_t pages_in_use_ = 0, aux_in_use_ = 0, peak_bytes_ = 0;
   std::vector<const PageHolder*> holders_;
 };

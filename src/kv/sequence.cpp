@@ -173,6 +173,7 @@ void KvSequence::truncate(int32_t end_position) {
     head.count = static_cast<uint32_t>(slots_before(head, end_position));
     for (size_t i = pages_for(head.count); i < head.pages.size(); ++i) pool_.unref(head.pages[i]);
     head.pages.resize(pages_for(head.count));
+    if (head.count % page_tokens() > 0) pool_.touch(head.pages.back());  // what is appended now takes others' places
   }
   next_position_ = std::min(next_position_, end_position);
 }

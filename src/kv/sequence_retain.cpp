@@ -90,6 +90,7 @@ KvOutcome KvSequence::retain(int layer, int head, std::span<const uint32_t> kept
       made.pages.push_back(list.pages[target.old_page]);
     }
     if (target.untouched) continue;
+    pool_.touch(made.pages.back());
     const size_t begin = ordinal * page_tokens(), end = std::min(begin + page_tokens(), kept.size());
     for (size_t i = begin; i < end; ++i) {
       const KvSlot from{list.pages[kept[i] / page_tokens()], kept[i] % page_tokens()};

@@ -123,8 +123,8 @@ class Step {
     plan_.tiles.clear();
     plan_.pages.clear();
     for (const PlannedSegments& group : in_.groups)
-      group.planner->add({.layer = static_cast<int>(layer), .window = settings.window, .segments = group.segments},
-                         plan_);
+      group.planner->add(
+          {.layer = static_cast<int>(layer), .window = settings.window, .segments = group.segments, .q = q}, plan_);
     AttentionArgs args;
     args.format = pool_.format();
     args.slab = pool_.slab();
