@@ -125,6 +125,25 @@ KvOutcome KvSequence::append(int tokens, int32_t first_position) {
   return {};
 }
 
+void KvSequence::append_shared(std::span<const PageId> pages) {
+  GODWIT_CHECK(pages.size() == heads_.size());
+  for (size_t i = 0; i < heads_.size(); ++i) {
+    Head& head = heads_[i];
+    GODWIT_CHECK(head.count % page_tokens() == 0 && pool_.first_position(pages[i]) == next_position_);
+    pool_.ref(pages[i]);
+    head.pages.push_back(pages[i]);
+    head.count += page_tokens();
+  }
+  next_position_ += static_cast<int32_t>(page_tokens());
+}
+
+void KvSequence::list_column(size_t ordinal, std::vector<PageId>& pages) const {
+  for (const Head& head : heads_) {
+    GODWIT_CHECK((ordinal + 1) * page_tokens() <= head.count);
+    pages.push_back(head.pages[ordinal]);
+  }
+}
+
 void KvSequence::extend(Head& head, int tokens, int32_t first_position) {
   if (const uint32_t filled = head.count % page_tokens(); filled > 0) {
     PageId& last = head.pages.back();

@@ -74,6 +74,12 @@ class KvSequence final : private PageHolder {
   // Adds the places of the last `tokens` slots of a layer to `slots`: [tokens, kv_heads]. REQUIRES: appended just now.
   void tail_slots(int layer, int tokens, std::vector<KvSlot>& slots) const;
 
+  // One more full page in every head, shared with whoever has it: pages[layer * kv_heads + head]. They hold the next
+  // page_tokens tokens. REQUIRES: every head holds whole pages.
+  void append_shared(std::span<const PageId> pages);
+  // Page number `ordinal` of every head, in that order. REQUIRES: each has it, full.
+  void list_column(size_t ordinal, std::vector<PageId>& pages) const;
+
   // The same contents, sharing every page.
   std::unique_ptr<KvSequence> fork() const;
 
