@@ -81,8 +81,10 @@ class Bf16Walk {
   void mark(uint16_t* bits, SlotRange range) const;
   bool pack(const PageView& page, Visibility seen, size_t tokens);
   void score(Strip strip, size_t tokens, float* scores);
-  void scale_scores(Strip strip, size_t tokens);
+  template <bool kScale>
+  __m512 score_at(const float* scores, size_t t, __m512 q_sum) const;
   void bias_and_cap(Strip strip, size_t tokens, const float* bias);
+  template <bool kScale>
   void find_maxima(Strip strip, size_t tokens, const uint16_t* row_bits, State& state);
   void weigh(Strip strip, size_t from, size_t to, size_t tokens, const uint16_t* row_bits);
   void multiply_values(const uint16_t* values, size_t from, size_t count, size_t tokens);
@@ -260,9 +262,12 @@ void Bf16Walk<T, Engine>::visit(const PageRef& ref, State& state) {
   while (strip.begin < end) {
     const Strip next{strip.end, std::min(strip.end + kStrip, end)};
     const size_t half = strip.size() / 2;
-    if constexpr (kCodes) scale_scores(strip, tokens);
-    if (args_.softcap > 0 || page.bias != nullptr) bias_and_cap(strip, tokens, page.bias);
-    find_maxima(strip, tokens, row_bits, state);
+    if (args_.softcap > 0 || page.bias != nullptr) {
+      bias_and_cap(strip, tokens, page.bias);
+      find_maxima<false>(strip, tokens, row_bits, state);
+    } else {
+      find_maxima<kCodes>(strip, tokens, row_bits, state);
+    }
     weigh(strip, 0, half, tokens, row_bits);
     if (next.begin < end) score(next, tokens, next_scores_);
     weigh(strip, half, strip.size(), tokens, row_bits);
@@ -312,16 +317,13 @@ void Bf16Walk<T, Engine>::score(Strip strip, size_t tokens, float* scores) {
       strip.size(), ahead_);
 }
 
+// 16 scores, from products of levels if kScale.
 template <class T, class Engine>
-void Bf16Walk<T, Engine>::scale_scores(Strip strip, size_t tokens) {
-  for (size_t i = 0; i < strip.size(); ++i) {
-    float* scores = scores_ + i * at_.slots;
-    const __m512 sum = _mm512_set1_ps(q_sums_[strip.begin + i]);
-    for (size_t t = 0; t < tokens; t += 16) {
-      const __m512 middle = _mm512_mul_ps(_mm512_load_ps(key_middle_ + t), sum);
-      _mm512_store_ps(scores + t, _mm512_fmadd_ps(_mm512_load_ps(scores + t), _mm512_load_ps(key_scale_ + t), middle));
-    }
-  }
+template <bool kScale>
+HWY_INLINE __m512 Bf16Walk<T, Engine>::score_at(const float* scores, size_t t, __m512 q_sum) const {
+  const __m512 s = _mm512_load_ps(scores + t);
+  if constexpr (!kScale) return s;
+  return _mm512_fmadd_ps(s, _mm512_load_ps(key_scale_ + t), _mm512_mul_ps(_mm512_load_ps(key_middle_ + t), q_sum));
 }
 
 template <class T, class Engine>
@@ -330,8 +332,9 @@ void Bf16Walk<T, Engine>::bias_and_cap(Strip strip, size_t tokens, const float* 
   const __m512 inverse = _mm512_set1_ps(args_.softcap > 0 ? 1.0f / args_.softcap : 0.0f);
   for (size_t i = 0; i < strip.size(); ++i) {
     float* scores = scores_ + i * at_.slots;
+    const __m512 q_sum = _mm512_set1_ps(kCodes ? q_sums_[strip.begin + i] : 0.0f);
     for (size_t t = 0; t < tokens; t += 16) {
-      __m512 s = _mm512_load_ps(scores + t);
+      __m512 s = score_at<kCodes>(scores, t, q_sum);
       if (args_.softcap > 0) s = _mm512_mul_ps(cap, tanh_full(_mm512_mul_ps(s, inverse)));
       if (bias != nullptr) s = _mm512_add_ps(s, _mm512_loadu_ps(bias + t));
       _mm512_store_ps(scores + t, s);
@@ -339,8 +342,10 @@ void Bf16Walk<T, Engine>::bias_and_cap(Strip strip, size_t tokens, const float* 
   }
 }
 
-// Unseen slots get the score -inf; then new maxima, and the correction of what was summed before.
+// Products of levels become scores if kScale; unseen slots get the score -inf; then new maxima, and the correction of
+// what was summed before.
 template <class T, class Engine>
+template <bool kScale>
 void Bf16Walk<T, Engine>::find_maxima(Strip strip, size_t tokens, const uint16_t* row_bits, State& state) {
   const __m512 never = _mm512_set1_ps(kMinusInfinity), one = _mm512_set1_ps(1.0f);
   for (size_t begin = 0; begin < strip.size(); begin += 16) {
@@ -348,13 +353,18 @@ void Bf16Walk<T, Engine>::find_maxima(Strip strip, size_t tokens, const uint16_t
     __m512 tops[16];
     for (size_t i = 0; i < count; ++i) {
       float* scores = scores_ + (begin + i) * at_.slots;
+      const __m512 q_sum = _mm512_set1_ps(kScale ? q_sums_[strip.begin + begin + i] : 0.0f);
       __m512 top = never;
       if (row_bits == nullptr) {
-        for (size_t t = 0; t < tokens; t += 16) top = _mm512_max_ps(top, _mm512_load_ps(scores + t));
+        for (size_t t = 0; t < tokens; t += 16) {
+          const __m512 s = score_at<kScale>(scores, t, q_sum);
+          if (kScale) _mm512_store_ps(scores + t, s);
+          top = _mm512_max_ps(top, s);
+        }
       } else {
         const uint16_t* bits = row_bits + (strip.begin + begin + i) / group_ * (at_.columns / 16);
         for (size_t t = 0; t < tokens; t += 16) {
-          const __m512 s = _mm512_mask_blend_ps(bits[t / 16], never, _mm512_load_ps(scores + t));
+          const __m512 s = _mm512_mask_blend_ps(bits[t / 16], never, score_at<kScale>(scores, t, q_sum));
           _mm512_store_ps(scores + t, s);
           top = _mm512_max_ps(top, s);
         }
