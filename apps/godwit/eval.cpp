@@ -94,7 +94,7 @@ struct Recall {
       RecallResult all;
       for (const std::string& kind : kinds) {
         options.length = length;
-        options.kind = kind;
+        options.kinds = {kind};
         ProgressBar bar(fmt::format("{} {}", kind, length));
         options.on_progress = [&](int done, int total) { bar.show(static_cast<double>(done) / total); };
         GODWIT_ASSIGN(RecallResult result, measure_recall(engine, text, options, interrupt.token()));
@@ -162,7 +162,9 @@ void add_eval(Program& program) {
   rec->add_flag("--json", program.json, "Print results as JSON on stdout");
   rec->add_option("-f,--file", recall->file, "The text to plant facts in")->required();
   rec->add_option("--length", recall->lengths, "Context lengths in tokens")->delimiter(',')->capture_default_str();
-  rec->add_option("--kind", recall->kinds, "number, hex, lives, keeps")->delimiter(',')->capture_default_str();
+  rec->add_option("--kind", recall->kinds, "number, hex, lives, keeps, multi, chain, sum, shots")
+      ->delimiter(',')
+      ->capture_default_str();
   rec->add_option("--samples", recall->options.samples, "Texts per length and kind")->capture_default_str();
   rec->add_option("--facts", recall->options.facts, "Facts in each text; 0: varied")->capture_default_str();
   rec->add_option(
