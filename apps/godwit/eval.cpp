@@ -132,7 +132,8 @@ struct Recall {
 
 void add_eval(Program& program) {
   CLI::App* verb = program.app.add_subcommand(
-      "eval", "Measure a model: perplexity, recall of planted facts, divergence from full attention");
+      "eval",
+      "Measure a model and its KV methods: perplexity, recall of planted facts, divergence from full attention");
   verb->require_subcommand(1);
   auto perplexity = std::make_shared<Perplexity>();
   CLI::App* ppl = verb->add_subcommand("perplexity", "Perplexity of a text file");
@@ -175,6 +176,8 @@ void add_eval(Program& program) {
   rec->add_option("--seed", recall->options.seed, "Same seed, same texts")->capture_default_str();
   recall->model.add_to(*rec);
   rec->callback([&program, recall] { program.run = [&program, recall] { return recall->run(program.json); }; });
+
+  add_sweep(program, *verb);
 }
 
 }  // namespace godwit::cli

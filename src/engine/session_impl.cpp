@@ -70,7 +70,7 @@ Status Session::Impl::step(size_t count, bool prompt_ends, const OnLogits& on_lo
   e.model->forward(*e.workspace, {.tokens = std::span(tokens).subspan(begin, count),
                                   .groups = {&group, 1},
                                   .phase = phase,
-                                  .observer = retention.get()});
+                                  .observer = retention ? retention.get() : watcher});
 
   std::vector<int32_t> picked;
   std::vector<float> values;
