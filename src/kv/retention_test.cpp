@@ -256,7 +256,7 @@ TEST(Retention, RulesThatMakeNoSenseAreRefused) {
     ASSERT_FALSE(rules.has_value()) << mention;
     EXPECT_NE(rules.error().message.find(mention), std::string::npos) << rules.error().message;
   };
-  refused({.policy = "none", .budget = "25%", .trigger = ""}, "there are cake, duo, h2o");
+  refused({.policy = "none", .budget = "25%", .trigger = ""}, "there are cake, chelsea, d2o, duo, h2o");
   refused({.policy = "snapkv", .budget = "", .trigger = ""}, "needs a budget");
   refused({.policy = "snapkv", .budget = "20", .trigger = ""}, "needs at least 33");
   refused({.policy = "snapkv", .budget = "1KiB", .trigger = ""}, "0 tokens in each head");

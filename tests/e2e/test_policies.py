@@ -75,7 +75,7 @@ def test_kl_grows_with_what_is_dropped(godwit, book):
 @pytest.mark.parametrize(
     "options, word",
     [
-        (["--kv-policy", "lru"], "cake, duo, h2o"),
+        (["--kv-policy", "lru"], "cake, chelsea, d2o, duo, h2o"),
         (["--kv-policy", "snapkv"], "needs a budget"),
         (["--kv-budget", "25%"], "without a KV policy"),
         (["--kv-trigger", "chunk"], "without a KV policy"),
