@@ -24,6 +24,7 @@ void add_sweep(Program& program, CLI::App& eval);
 void add_inspect(Program& program);
 void add_tokenize(Program& program);
 void add_quantize(Program& program);
+void add_tune(Program& program);
 void add_methods(Program& program);
 
 // A verb with the options all verbs have.

@@ -104,8 +104,12 @@ Result<RecallSample> RecallSampleMaker::make() {
     return errorf(ErrorCode::kInvalidArgument, "{} facts and {} questions do not fit into {} tokens", count, asked,
                   length);
   lay_out(planted, length - taken, sample);
-  for (size_t i = 0; i < sample.questions.size(); ++i)
-    sample.questions[i].depth = static_cast<double>(planted[i].begin) / static_cast<double>(sample.context.size());
+  for (size_t i = 0; i < sample.questions.size(); ++i) {
+    RecallTurn& question = sample.questions[i];
+    question.begin = planted[i].begin;
+    question.tokens = planted[i].sentences[0].size();
+    question.depth = static_cast<double>(question.begin) / static_cast<double>(sample.context.size());
+  }
   return sample;
 }
 

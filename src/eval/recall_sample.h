@@ -13,8 +13,9 @@ struct Fact;
 
 struct RecallTurn {
   std::string kind;
-  double depth = 0;             // where the fact begins, as a share of the context
-  std::vector<TokenId> before;  // what comes before the value: the rest of the turn and the answer's lead
+  size_t begin = 0, tokens = 0;  // the fact's first sentence in the context
+  double depth = 0;              // where it begins, as a share of the context
+  std::vector<TokenId> before;   // what comes before the value: the rest of the turn and the answer's lead
   std::vector<TokenId> value;
 };
 

@@ -5,10 +5,9 @@
 #include <map>
 
 #include "base/result.h"
-#include "engine/probe.h"
 #include "eval/divergence.h"
+#include "eval/mass_watch.h"
 #include "eval/recall_sample.h"
-#include "kv/attention_totals.h"
 #include "kv/policy.h"
 
 namespace godwit {
@@ -24,17 +23,6 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 struct Truth {
   std::vector<std::vector<float>> logits;  // after each token
   std::vector<std::vector<float>> mass;    // [layers * kv_heads][positions]: what all of its queries attend to
-};
-
-class MassWatch final : public AttentionObserver {
- public:
-  explicit MassWatch(const KvSequence& cache) : cache_(cache), totals_(cache.shape(), 0) {}
-  void attended(int layer, const AttentionArgs& args) override { totals_.attended(cache_, layer, args); }
-  const AttentionTotals& totals() const { return totals_; }
-
- private:
-  const KvSequence& cache_;
-  AttentionTotals totals_;
 };
 
 Result<Truth> full_attention(const Engine& full, const RecallSample& sample, std::stop_token stop) {
