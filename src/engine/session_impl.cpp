@@ -72,7 +72,7 @@ Status Session::Impl::forward(size_t count, AttentionPlanner& planner) {
   e.model->forward(*e.workspace, {.tokens = std::span(tokens).subspan(begin, count),
                                   .groups = {&group, 1},
                                   .phase = phases[begin],
-                                  .observer = retention.get()});
+                                  .observer = retention ? retention.get() : watcher});
   return {};
 }
 

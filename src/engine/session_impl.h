@@ -10,6 +10,7 @@ struct Session::Impl {
   // Touched only with engine->mutex held.
   std::unique_ptr<KvSequence> sequence;
   std::unique_ptr<KvRetention> retention;  // null: every entry stays
+  AttentionObserver* watcher = nullptr;    // see SessionProbe
   std::vector<TokenId> tokens;
   std::vector<Phase> phases;  // how each token is computed, now or again: appended ones prefill, sampled ones decode
   std::vector<float> logits;  // after the last computed token, or empty

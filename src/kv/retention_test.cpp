@@ -35,6 +35,7 @@ std::vector<std::string> policy_specs() {
       if (param.name == "window") set("8");
       if (param.name == "recent" && param.default_value.find('.') == std::string_view::npos) set("4");
       if (param.name == "gates") set(gates);
+      if (param.name == "base") set("snapkv:window=8");
     }
     specs.push_back(std::move(spec));
   }
@@ -101,7 +102,7 @@ TEST_P(RetentionTest, BytesHoldAtTheEndOfAPromptWhateverTheSplit) {
 }
 
 TEST_P(RetentionTest, AWholeBudgetDropsNothing) {
-  if (GetParam().starts_with("duo")) GTEST_SKIP() << "its gates are its budget";
+  if (GetParam().find("gates=") != std::string::npos) GTEST_SKIP() << "its gates are its budget";
   Toy toy({.policy = GetParam(), .budget = "100%", .trigger = "chunk", .prefill_chunk = 50});
   toy.prompt(170, 50);
   for (const auto& head : toy.positions()) EXPECT_EQ(head.size(), 170U);
@@ -217,6 +218,41 @@ TEST(Retention, DuoStreamsBelowTheThreshold) {
   }
 }
 
+TEST(Retention, RazorLeavesTheMeanOfWhatItDrops) {
+  for (const std::string& spec : policy_specs()) {
+    if (!spec.starts_with("razor")) continue;
+    Toy toy({.policy = spec + ",share=0,sinks=2,threshold=0.5", .budget = "", .trigger = "chunk", .prefill_chunk = 32});
+    toy.prompt(100, 32);
+    const auto heads = toy.positions();
+    for (size_t full : {0, 3}) EXPECT_EQ(heads[full].size(), 100U);
+    for (int head : {0, 1}) {
+      // The first, the newest, and one from the first look that stands for all between.
+      EXPECT_EQ(toy.positions(2, head), (std::vector<int32_t>{0, 1, 27, 96, 97, 98, 99}));
+      EXPECT_NEAR(std::exp(toy.sequence().bias(2, head, 2)), 94, 0.01);
+    }
+  }
+}
+
+TEST(Retention, KvcrushSpreadsAShareOverWhatItsBaseWouldDrop) {
+  const KvRetentionOptions base{.policy = "snapkv:window=8", .budget = "64", .trigger = "prefill"};
+  Toy plain(base);
+  plain.prompt(300, 64);
+  for (const char* spec : {"kvcrush:base=snapkv:window=8,share=0", "kvcrush:base=snapkv:window=8,share=0.5"}) {
+    KvRetentionOptions options = base;
+    options.policy = spec;
+    Toy toy(options);
+    toy.prompt(300, 64);
+    const auto kept = toy.positions(1, 0), first = plain.positions(1, 0);
+    EXPECT_EQ(kept.size(), 64U);
+    std::vector<int32_t> both;
+    std::set_intersection(kept.begin(), kept.end(), first.begin(), first.end(), std::back_inserter(both));
+    EXPECT_GE(both.size(), std::string_view(spec).ends_with("0.5") ? 32U : 64U) << spec;
+    if (std::string_view(spec).ends_with("0.5")) {
+      EXPECT_LT(both.size(), 60U) << "others than its base's";
+    }
+  }
+}
+
 // A token that is used again and again outlives those that had more attention but not lately.
 TEST(Retention, LazyEvictionKeepsWhatRecurs) {
   const auto method = make_kv_policy("lazyeviction:window=1", kToyShape);
@@ -256,7 +292,8 @@ TEST(Retention, RulesThatMakeNoSenseAreRefused) {
     ASSERT_FALSE(rules.has_value()) << mention;
     EXPECT_NE(rules.error().message.find(mention), std::string::npos) << rules.error().message;
   };
-  refused({.policy = "none", .budget = "25%", .trigger = ""}, "there are cake, duo, h2o");
+  refused({.policy = "none", .budget = "25%", .trigger = ""},
+          "there are cake, chelsea, d2o, duo, h2o, infinipot, kvcrush, kvmerger");
   refused({.policy = "snapkv", .budget = "", .trigger = ""}, "needs a budget");
   refused({.policy = "snapkv", .budget = "20", .trigger = ""}, "needs at least 33");
   refused({.policy = "snapkv", .budget = "1KiB", .trigger = ""}, "0 tokens in each head");
@@ -266,6 +303,11 @@ TEST(Retention, RulesThatMakeNoSenseAreRefused) {
   refused({.policy = "streaming", .budget = "25%", .trigger = "sometimes"}, "prefill, chunk");
   refused({.policy = "streaming", .budget = "lots", .trigger = ""}, "no KV budget");
   refused({.policy = "duo", .budget = "", .trigger = ""}, "duo:gates=FILE");
+  refused({.policy = "razor", .budget = "", .trigger = ""}, "razor:gates=FILE");
+  refused({.policy = "kvcrush:base=kvcrush", .budget = "25%", .trigger = ""}, "itself");
+  refused({.policy = "kvcrush:base=duo", .budget = "25%", .trigger = ""}, "duo:gates=FILE");
+  refused({.policy = "kvcrush:base=d2o", .budget = "25%", .trigger = ""}, "drops nothing by a budget");
+  refused({.policy = "kvcrush:anchor=x", .budget = "25%", .trigger = ""}, "zeros, ones or alternate");
   refused({.policy = "duo:gates=/nowhere.json", .budget = "", .trigger = ""}, "/nowhere.json");
   const std::string gates = gates_file("duo_gates_of_another_model.json", "[[1], [0], [0]]");
   refused({.policy = "duo:gates=" + gates, .budget = "", .trigger = ""}, "the model has 2 KV heads");
