@@ -40,7 +40,7 @@ def test_every_policy_listed_can_be_used(godwit, page, tmp_path):
     whole = godwit.json(*ask)
     assert whole["kv_policy"] == ""
     for row in godwit.json("methods")["kv_policies"]:
-        policy = f"duo:gates={gates}" if row["name"] == "duo" else row["name"]
+        policy = f"{row['name']}:gates={gates}" if row["name"] in ("duo", "razor") else row["name"]
         answer = godwit.json(*ask, "--kv-policy", policy, "--kv-budget", "192", "--kv-trigger", "prefill")
         assert answer["kv_policy"] == policy and answer["completion_tokens"] == 4
         assert answer["kv_bytes"] < whole["kv_bytes"], policy
