@@ -16,7 +16,8 @@ MergedSlots merge_slots(const KvHeadView& head, std::span<const uint32_t> kept, 
   for (const auto& [into, members] : groups) {
     const auto place = std::lower_bound(kept.begin(), kept.end(), into);
     GODWIT_CHECK(place != kept.end() && *place == into, "what others are merged into must stay");
-    if (std::none_of(members.begin(), members.end(), [slot = into](const KvMerge& m) { return m.from != slot; })) continue;
+    if (std::none_of(members.begin(), members.end(), [slot = into](const KvMerge& m) { return m.from != slot; }))
+      continue;
     float count = head.counts[into], weights = 0;
     std::vector<float> key(dim), value(dim);
     for (const KvMerge& member : members) {
