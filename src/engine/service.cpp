@@ -38,7 +38,10 @@ struct Service::Impl final : SchedMemory {
     thread = std::jthread([this](const std::stop_token& stop) { run(stop); });
   }
   ~Impl() override {
-    thread.request_stop();
+    {
+      std::lock_guard lock(mutex);  // or the thread could look, see no request, and sleep for ever
+      thread.request_stop();
+    }
     wake.notify_all();
     thread.join();
     std::lock_guard lock(engine->mutex);
