@@ -22,8 +22,6 @@ struct Work {  // belongs to the service's thread once it is submitted
   std::vector<TokenId> tokens;  // prompt and answer
   std::unique_ptr<KvSequence> sequence;
   int cached = 0;
-
-  bool sampled(size_t token) const { return token >= prompt->size(); }
 };
 
 }  // namespace

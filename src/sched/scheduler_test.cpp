@@ -20,7 +20,6 @@ class FakeMemory final : public SchedMemory {
   explicit FakeMemory(size_t capacity) : capacity_(capacity) {}
 
   void know(uint64_t id, const Tokens& prompt) { prompts_[id] = prompt; }
-  void forget(uint64_t id) { prompts_.erase(id); }
   void remember(const Tokens& prompt) {
     for (const Tokens& other : cache_)
       if (other.size() >= prompt.size() && std::equal(prompt.begin(), prompt.end(), other.begin())) return;

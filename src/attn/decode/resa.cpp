@@ -2,8 +2,8 @@
 #include <cmath>
 #include <numeric>
 
-#include "attn/dense.h"
 #include "attn/page_bounds.h"
+#include "attn/plan.h"
 
 namespace godwit {
 namespace {
