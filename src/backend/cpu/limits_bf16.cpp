@@ -1,8 +1,10 @@
 // The peaks of the units that multiply bf16 numbers.
+#include <cstring>
 #include <utility>
 #include <vector>
 
 #include "backend/cpu/bf16_vectors.h"
+#include "backend/cpu/kernels.h"
 #include "backend/cpu/limits.h"
 #include "backend/cpu/tiles.h"
 
@@ -52,17 +54,17 @@ double tile_chains(int rounds) {
 }
 
 // As above, each tile loaded from `memory` before it is used.
-double streamed_tiles(const std::vector<std::byte>& memory, int rounds) {
+double streamed_tiles(const std::byte* memory, size_t bytes, int rounds) {
   AmxTiles tiles(kWholeTiles);
   size_t at = 0;
   for (int round = 0; round < rounds; ++round) {
-    const std::byte* from = memory.data() + at;
+    const std::byte* from = memory + at;
     tiles.load<4>(from, 64);
     tiles.load<6>(from + 1024, 64);
     tiles.load<5>(from + 2048, 64);
     tiles.load<7>(from + 3072, 64);
     dot_four(tiles);
-    at = at + 4096 < memory.size() ? at + 4096 : 0;
+    at = at + 4096 < bytes ? at + 4096 : 0;
   }
   return 4 * kTileFlops * rounds;
 }
@@ -93,8 +95,10 @@ double tile_round(ThreadPool& pool) {
 
 double streamed_tile_round(ThreadPool& pool) {
   return on_every_thread(pool, [] {
-    const std::vector<std::byte> memory(size_t{1} << 20);
-    return streamed_tiles(memory, 200'000);
+    constexpr size_t kBytes = size_t{1} << 20;
+    const Buffer memory = cpu::aligned_buffer(kBytes);  // a row of a tile that lies across lines is two reads
+    std::memset(memory.data(), 0, kBytes);
+    return streamed_tiles(memory.data(), kBytes, 200'000);
   });
 }
 

@@ -13,13 +13,13 @@ constexpr size_t kTile = 16;  // rows of a tile, and columns of fp32
 
 GODWIT_BF16_BEGIN
 
-// B wants pairs of values of K together: [in / 32][16 pairs][width][2].
-void pack_pairs(const float* const* rows, size_t count, size_t width, size_t in, uint16_t* to) {
+// B wants pairs of values of K together: [block][16 pairs][width][2].
+void pack_pairs(const float* const* rows, size_t count, size_t width, size_t begin, size_t end, uint16_t* to) {
   const __mmask16 lanes = first_floats(width);
-  for (size_t k = 0; k < in; k += kBf16Block) {
+  for (size_t k = begin; k < end; k += kBf16Block) {
     __m512i v[kTile];
 #pragma GCC unroll 16
-    for (size_t r = 0; r < kTile; ++r) v[r] = r < count ? load_bf16(rows[r] + k, in - k) : _mm512_setzero_si512();
+    for (size_t r = 0; r < kTile; ++r) v[r] = r < count ? load_bf16(rows[r] + k, end - k) : _mm512_setzero_si512();
     transpose(v);
 #pragma GCC unroll 16
     for (size_t pair = 0; pair < kTile; ++pair, to += 2 * width) _mm512_mask_storeu_epi32(to, lanes, v[pair]);
@@ -44,7 +44,7 @@ GODWIT_BF16_END
 template <class Tiles>
 class AmxKernel {
  public:
-  static constexpr size_t kPanelRows = 4 * kTile, kChunk = 256;  // 32 KiB
+  static constexpr size_t kPanelRows = 4 * kTile, kChunk = 256, kStep = 128;  // a step's panel: 16 KiB
   static constexpr size_t kPartRows = 2 * kTile, kPartBytes = kPartRows * kChunk * sizeof(uint16_t);
   static constexpr size_t kTileRows = kTile, kBlockTiles = 32;
   static constexpr size_t kTaskRows = 4 * kPanelRows, kRowStep = kTile;
@@ -54,8 +54,8 @@ class AmxKernel {
   explicit AmxKernel(size_t width) : tiles_(shapes(static_cast<int>(width))) {}
 
   static size_t tile_width(size_t, size_t all) { return std::min(all, kTile); }
-  static void pack(const float* const* rows, size_t count, size_t width, size_t in, uint16_t* to) {
-    pack_pairs(rows, count, width, in, to);
+  static void pack(const float* const* rows, size_t count, size_t width, size_t k, size_t end, uint16_t* to) {
+    pack_pairs(rows, count, width, k, end, to);
   }
 
   // Expanding weights and multiplying tiles are the work of different units: while a part of the weights, 32 rows by
@@ -95,7 +95,13 @@ class AmxKernel {
 
  private:
   static constexpr int kX = 4, kWeights = 5, kSpares = 3;  // tiles 0 to 3 are sums
-  static constexpr size_t kSumStride = kTile * sizeof(float), kTileFloats = kTile * kTile;
+  static constexpr size_t kSumStride = kTile * sizeof(float), kTileFloats = kTile * kTile, kTileBytes = 1024;
+  static constexpr size_t kStepBlocks = kStep / kBf16Block;
+
+  // What the next block or tile needs, from the second cache to the first. It may not be there.
+  static void prefetch(const void* from, size_t bytes) {
+    for (size_t line = 0; line < bytes; line += 64) _mm_prefetch(static_cast<const char*>(from) + line, _MM_HINT_T0);
+  }
 
   static TileShapes shapes(int width) {
     const TileShape sums{kTile, 4 * width}, x{kTile, 4 * width}, weights{kTile, 64};
@@ -161,8 +167,11 @@ class AmxKernel {
     }
     const uint16_t *panel = step.panel, *x = step.x;
     const size_t x_stride = 2 * step.width;
-    for (size_t block = 0; block < step.blocks; ++block) {
+    const float* next_carry = step.carry + kCarryFloats;
+    for (size_t block = 0; block < step.blocks; ++block, next_carry += kCarryFloats / kStepBlocks) {
       tiles_.template load<kX>(x, x_stride * sizeof(uint16_t));
+      prefetch(x + kTile * x_stride, kTileBytes);
+      prefetch(next_carry, kCarryFloats / kStepBlocks * sizeof(float));
       (multiply_tile<kI>(panel), ...);
       panel += kPanelRows * kBf16Block;
       x += kTile * x_stride;

@@ -10,11 +10,11 @@ constexpr size_t kRows = 6,
 
 GODWIT_BF16_BEGIN
 
-// [in / 32][width][32]
-void pack_rows(const float* const* rows, size_t count, size_t width, size_t in, uint16_t* to) {
+// [block][width][32]
+void pack_rows(const float* const* rows, size_t count, size_t width, size_t begin, size_t end, uint16_t* to) {
   for (size_t r = 0; r < count; ++r)
-    for (size_t k = 0; k < in; k += kBf16Block)
-      _mm512_store_si512(to + k * width + r * kBf16Block, load_bf16(rows[r] + k, in - k));
+    for (size_t k = begin; k < end; k += kBf16Block)
+      _mm512_store_si512(to + (k - begin) * width + r * kBf16Block, load_bf16(rows[r] + k, end - k));
 }
 
 template <size_t kCount>
@@ -54,7 +54,7 @@ GODWIT_BF16_END
 
 class Avx512Kernel {
  public:
-  static constexpr size_t kPanelRows = kCols, kChunk = 2048;
+  static constexpr size_t kPanelRows = kCols, kChunk = 2048, kStep = kChunk;
   static constexpr size_t kTileRows = kRows, kBlockTiles = 32;
   static constexpr size_t kTaskRows = 64, kRowStep = kCols;
   static constexpr size_t kCarryFloats = kRows * kCols * 16;
@@ -63,8 +63,8 @@ class Avx512Kernel {
   explicit Avx512Kernel(size_t) {}
 
   static size_t tile_width(size_t rows, size_t) { return rows; }
-  static void pack(const float* const* rows, size_t count, size_t width, size_t in, uint16_t* to) {
-    pack_rows(rows, count, width, in, to);
+  static void pack(const float* const* rows, size_t count, size_t width, size_t k, size_t end, uint16_t* to) {
+    pack_rows(rows, count, width, k, end, to);
   }
 
   void multiply(const PanelStep& step) {

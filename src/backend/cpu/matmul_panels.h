@@ -6,12 +6,13 @@
 //
 // A Kernel has
 //   kPanelRows, kChunk      weight rows of a panel, and its values of K; the panel is [kChunk / 32][kPanelRows][32]
+//   kStep                   values of K that all tiles of x pass by before the next ones do; divides kChunk
 //   kTileRows, kBlockTiles  rows of x per tile, and how many tiles' sums are carried at a time
 //   kTaskRows, kRowStep     at most so many weight rows make a task, in multiples of kRowStep
 //   kCarryFloats            sums of a panel with a tile in the kernel's own layout
 //   tile_width(rows, all)   how many rows a tile of `rows` rows is packed as, of `all` rows of x
-//   pack(rows, count, width, in, to)   packs a tile as [in / 32][width * 32] values, zero-padded
-//   multiply(const PanelStep&)         adds a chunk's products; the last writes sums[row of x][kPanelRows]
+//   pack(rows, count, width, k, end, to)   packs values [k, end) of a tile as [block of 32][width * 32], zero-padded
+//   multiply(const PanelStep&)         adds a step's products; the last writes sums[row of x][kPanelRows]
 //   kStreamRows, kStreamBytes, stream(const WeightStream&)   the same sums for up to kStreamRows rows of x, where
 //                           reading the weights is what takes time, with so much scratch
 // and lives for one task on one thread.
@@ -32,7 +33,7 @@ struct PanelStep {
   size_t panel_rows;  // of kPanelRows: those that are there
   const uint16_t* x;
   size_t x_rows, width;
-  size_t blocks;  // of 32 values of K
+  size_t blocks;  // of 32 values of K; the next tile's lie behind this one's
   bool first, last;
   float* carry;
   float* sums;
@@ -77,16 +78,34 @@ class PanelMatmul {
   }
 
  private:
-  static constexpr size_t kChunkBlocks = Kernel::kChunk / kBf16Block;
+  static constexpr size_t kChunkBlocks = Kernel::kChunk / kBf16Block, kStepBlocks = Kernel::kStep / kBf16Block;
   static_assert(Kernel::kChunk % 256 == 0, "expanders begin at whole blocks of every type");
+  static_assert(Kernel::kChunk % Kernel::kStep == 0 && Kernel::kStep % kBf16Block == 0);
 
   struct Tile {
     size_t row, rows, width;
-    uint16_t* packed;
+    size_t before;  // widths of the job's tiles before it
+  };
+  // x of a job: [step of K][tile][block of the step][width * 32]. What passes by a panel in one step lies together, at
+  // no power of two from each other, and the whole of it fits the second cache.
+  struct PackedX {
+    uint16_t* values;
+    size_t width;  // of all tiles
+    size_t blocks;
+
+    size_t step_blocks(size_t block) const { return std::min(kStepBlocks, blocks - block); }
+    // `block` begins a step.
+    uint16_t* at(const Tile& tile, size_t block) const {
+      return values + kBf16Block * (block * width + tile.before * step_blocks(block));
+    }
+  };
+  struct Job {
+    const std::byte* weight;
+    size_t first_tile, tiles;
+    PackedX x;
   };
   struct Task {
-    const std::byte* weight;
-    std::span<const Tile> tiles;
+    const Job* job;
     size_t begin, end;  // weight rows
   };
   struct Scratch {
@@ -95,28 +114,36 @@ class PanelMatmul {
   };
 
   TileOutputs outputs(const Tile& tile) const { return {problem_, tile.row, tile.rows}; }
-  size_t tile_values(const Tile& tile) const { return blocks_ * kBf16Block * tile.width; }
+  std::span<const Tile> tiles_of(const Job& job) const { return std::span(tiles_).subspan(job.first_tile, job.tiles); }
 
   void pack_x() {
-    size_t values = 0;
+    size_t widths = 0;
+    std::vector<const Job*> owners;  // of the tiles
+    jobs_.reserve(problem_.jobs.size());
     for (const MatmulJob& job : problem_.jobs) {
-      job_tiles_.push_back(tiles_.size());
       const auto begin = static_cast<size_t>(job.row_begin), end = static_cast<size_t>(job.row_end);
-      for (size_t row = begin; row < end; row += Kernel::kTileRows) {
-        const size_t rows = std::min(Kernel::kTileRows, end - row);
-        tiles_.push_back({row, rows, Kernel::tile_width(rows, end - begin), nullptr});
-        values += tile_values(tiles_.back());
+      jobs_.push_back({job.weight, tiles_.size(), 0, {nullptr, 0, blocks_}});
+      Job& to = jobs_.back();
+      for (size_t row = begin; row < end; row += Kernel::kTileRows, ++to.tiles) {
+        const size_t rows = std::min(Kernel::kTileRows, end - row), width = Kernel::tile_width(rows, end - begin);
+        tiles_.push_back({row, rows, width, to.x.width});
+        owners.push_back(&to);
+        to.x.width += width;
       }
+      widths += to.x.width;
     }
-    job_tiles_.push_back(tiles_.size());
+    const size_t values = widths * blocks_ * kBf16Block;
     auto* to = reinterpret_cast<uint16_t*>(context_.shared_scratch(values * sizeof(uint16_t)));
-    for (Tile& tile : tiles_) {
-      tile.packed = to;
-      to += tile_values(tile);
+    for (Job& job : jobs_) {
+      job.x.values = to;
+      to += job.x.width * blocks_ * kBf16Block;
     }
     const auto pack = [&](int64_t i) {
       const Tile& tile = tiles_[static_cast<size_t>(i)];
-      Kernel::pack(problem_.x.data() + tile.row, tile.rows, tile.width, in_, tile.packed);
+      const PackedX& x = owners[static_cast<size_t>(i)]->x;
+      for (size_t block = 0; block < blocks_; block += kStepBlocks)
+        Kernel::pack(problem_.x.data() + tile.row, tile.rows, tile.width, block * kBf16Block,
+                     std::min(in_, block * kBf16Block + Kernel::kStep), x.at(tile, block));
     };
     constexpr size_t kParallelValues = 64 * 1024;
     if (values >= kParallelValues) {
@@ -133,33 +160,30 @@ class PanelMatmul {
     if (threads > 1) rows = std::clamp(out * problem_.jobs.size() / (threads * 4), Kernel::kRowStep, rows);
     rows -= rows % (rows < Kernel::kPanelRows ? Kernel::kRowStep : Kernel::kPanelRows);
     std::vector<Task> tasks;
-    for (size_t job = 0; job < problem_.jobs.size(); ++job) {
-      const std::span tiles = std::span(tiles_).subspan(job_tiles_[job], job_tiles_[job + 1] - job_tiles_[job]);
-      for (size_t row = 0; row < out; row += rows)
-        tasks.push_back({problem_.jobs[job].weight, tiles, row, std::min(row + rows, out)});
-    }
+    for (const Job& job : jobs_)
+      for (size_t row = 0; row < out; row += rows) tasks.push_back({&job, row, std::min(row + rows, out)});
     return tasks;
   }
 
   void run_task(const Task& task, int thread) {
-    if (task.tiles.size() == 1 && task.tiles.front().rows <= Kernel::kStreamRows) {
-      const Tile& tile = task.tiles.front();
+    const std::span all = tiles_of(*task.job);
+    if (all.size() == 1 && all.front().rows <= Kernel::kStreamRows) {
+      const Tile& tile = all.front();
       return Kernel(tile.width)
-          .stream({task.weight, task.begin, task.end, expand_, tile.packed, tile.width, outputs(tile),
+          .stream({task.job->weight, task.begin, task.end, expand_, task.job->x.values, tile.width, outputs(tile),
                    context_.scratch(thread, Kernel::kStreamBytes)});
     }
     const size_t panels = (task.end - task.begin + Kernel::kPanelRows - 1) / Kernel::kPanelRows;
-    const size_t carried = std::min(task.tiles.size(), Kernel::kBlockTiles) * panels;
+    const size_t carried = std::min(all.size(), Kernel::kBlockTiles) * panels;
     constexpr size_t kPanelBytes = Kernel::kPanelRows * Kernel::kChunk * sizeof(uint16_t);
     constexpr size_t kSumsBytes = (Kernel::kPanelRows * Kernel::kTileRows * sizeof(float) + 63) / 64 * 64;
     std::byte* memory =
         context_.scratch(thread, kPanelBytes + kSumsBytes + carried * Kernel::kCarryFloats * sizeof(float));
     const Scratch scratch{reinterpret_cast<uint16_t*>(memory), reinterpret_cast<float*>(memory + kPanelBytes),
                           reinterpret_cast<float*>(memory + kPanelBytes + kSumsBytes)};
-    Kernel kernel(task.tiles.front().width);
-    for (size_t tile = 0; tile < task.tiles.size(); tile += Kernel::kBlockTiles) {
-      const std::span tiles = task.tiles.subspan(tile, std::min(Kernel::kBlockTiles, task.tiles.size() - tile));
-      // A chunk of x stays in the second cache while the panels pass.
+    Kernel kernel(all.front().width);
+    for (size_t tile = 0; tile < all.size(); tile += Kernel::kBlockTiles) {
+      const std::span tiles = all.subspan(tile, std::min(Kernel::kBlockTiles, all.size() - tile));
       for (size_t block = 0; block < blocks_; block += kChunkBlocks)
         for (size_t panel = 0; panel < panels; ++panel) run_panel(kernel, task, tiles, panel, block, scratch);
     }
@@ -170,23 +194,26 @@ class PanelMatmul {
     const size_t row = task.begin + panel * Kernel::kPanelRows, rows = std::min(Kernel::kPanelRows, task.end - row);
     const size_t k = block * kBf16Block;
     const size_t count = std::min(Kernel::kChunk, in_ - k), stride = problem_.weight_stride;
-    expand_({task.weight + row * stride, stride, rows, k, count, Kernel::kPanelRows * stride}, scratch.panel,
+    expand_({task.job->weight + row * stride, stride, rows, k, count, Kernel::kPanelRows * stride}, scratch.panel,
             Kernel::kPanelRows);
     PanelStep step{};
     step.panel = scratch.panel;
     step.panel_rows = rows;
-    step.blocks = std::min(kChunkBlocks, blocks_ - block);
-    step.first = block == 0;
-    step.last = block + step.blocks == blocks_;
     step.sums = scratch.sums;
-    for (size_t i = 0; i < tiles.size(); ++i) {
-      const Tile& tile = tiles[i];
-      step.x = tile.packed + k * tile.width;
-      step.x_rows = tile.rows;
-      step.width = tile.width;
-      step.carry = scratch.carry + (panel * tiles.size() + i) * Kernel::kCarryFloats;
-      kernel.multiply(step);
-      if (step.last) outputs(tile).write(scratch.sums, Kernel::kPanelRows, row, rows);
+    const size_t end = std::min(block + kChunkBlocks, blocks_);
+    for (; block < end; block += step.blocks, step.panel += step.blocks * Kernel::kPanelRows * kBf16Block) {
+      step.blocks = task.job->x.step_blocks(block);
+      step.first = block == 0;
+      step.last = block + step.blocks == blocks_;
+      step.carry = scratch.carry + panel * tiles.size() * Kernel::kCarryFloats;
+      for (const Tile& tile : tiles) {
+        step.x = task.job->x.at(tile, block);
+        step.x_rows = tile.rows;
+        step.width = tile.width;
+        kernel.multiply(step);
+        if (step.last) outputs(tile).write(scratch.sums, Kernel::kPanelRows, row, rows);
+        step.carry += Kernel::kCarryFloats;
+      }
     }
   }
 
@@ -195,7 +222,7 @@ class PanelMatmul {
   const ExpandRows expand_;
   const size_t in_, blocks_;  // values per row, and blocks of 32 they fill
   std::vector<Tile> tiles_;
-  std::vector<size_t> job_tiles_;  // where each job's tiles begin
+  std::vector<Job> jobs_;
 };
 
 // The phase decides, not the number of rows.
