@@ -36,13 +36,13 @@ Tensor upload(Buffer& memory, DType dtype, int64_t rows, int64_t columns, size_t
 void matmul(benchmark::State& state, DType dtype, int64_t out, int64_t in, int64_t rows) {
   constexpr size_t kMoreThanCache = size_t{512} << 20;
   const size_t weight_bytes = Tensor(nullptr, dtype, {out, in}).bytes();
-  const size_t copies = rows > 16 ? 1 : 1 + kMoreThanCache / weight_bytes;
+  const size_t copies = rows > 32 ? 1 : 1 + kMoreThanCache / weight_bytes;
   Buffer x, w, y;
   MatmulArgs args;
   args.x = upload(x, DType::kF32, rows, in, 1);
   args.w = upload(w, dtype, out, in, copies);
   args.y = upload(y, DType::kF32, rows, out, 1);
-  args.phase = rows > 16 ? Phase::kPrefill : Phase::kDecode;
+  args.phase = rows > 32 ? Phase::kPrefill : Phase::kDecode;
   size_t turn = 0;
   for (auto _ : state) {
     args.w.data = w.data() + turn++ % copies * weight_bytes;
@@ -59,7 +59,7 @@ const bool registered = [] {
   const std::pair<int64_t, int64_t> shapes[] = {{8192, 2048}, {2048, 8192}, {512, 2048}};
   for (const DTypeInfo& info : all_dtypes())
     for (const auto& [out, in] : shapes)
-      for (int64_t rows : {1, 8, 512}) {
+      for (int64_t rows : {1, 2, 4, 8, 32, 512}) {
         if (info.dtype == DType::kI32) continue;
         const std::string name = fmt::format("matmul/{}/{}x{}/rows:{}", info.name, out, in, rows);
         benchmark::RegisterBenchmark(name.c_str(), matmul, info.dtype, out, in, rows)

@@ -90,7 +90,8 @@ Rounding rounding_of(const Device& device, DType dtype) {
   const std::string& target = device.target();
   if (dtype == DType::kF32 || (target != "AMX_BF16" && target != "AVX512_BF16" && target != "AMX_EMULATED"))
     return Rounding::kNone;
-  return is_quantized(dtype) && device.phase() == Phase::kDecode ? Rounding::kEightBits : Rounding::kBf16;
+  const bool in_8_bits = device.phase() == Phase::kDecode || target == "AVX512_BF16";
+  return is_quantized(dtype) && in_8_bits ? Rounding::kEightBits : Rounding::kBf16;
 }
 
 Floats rounded_to_8_bits(Floats values, int64_t columns) {

@@ -92,14 +92,6 @@ void dot_rows(const WeightRows& weights, const uint16_t* x, float* out) {
     _mm_storeu_ps(out + 4 * r, sum_lanes(a.sink.sums[r], b.sink.sums[r], c.sink.sums[r], d.sink.sums[r]));
 }
 
-template <size_t kRows>
-struct DotFunctions {
-  template <class Type>
-  static DotRows of() {
-    return dot_rows<Type, kRows>;
-  }
-};
-
 }  // namespace
 
 ExpandRows expand_rows_to_bf16(DType dtype) {
@@ -108,7 +100,11 @@ ExpandRows expand_rows_to_bf16(DType dtype) {
 
 DotRows dot_rows_in_bf16(DType dtype, size_t x_rows) {
   GODWIT_CHECK(x_rows == 1 || x_rows == kDotXRows);
-  return x_rows == 1 ? bf16_function<DotFunctions<1>>(dtype) : bf16_function<DotFunctions<kDotXRows>>(dtype);
+  GODWIT_CHECK(dtype == DType::kBF16 || dtype == DType::kF16, "{} weights are not read as they are", dtype_name(dtype));
+  using Bf16 = PlainType<Bf16Numbers>;
+  using F16 = PlainType<F16Numbers>;
+  if (dtype == DType::kBF16) return x_rows == 1 ? dot_rows<Bf16, 1> : dot_rows<Bf16, kDotXRows>;
+  return x_rows == 1 ? dot_rows<F16, 1> : dot_rows<F16, kDotXRows>;
 }
 
 }  // namespace godwit::cpu::HWY_NAMESPACE

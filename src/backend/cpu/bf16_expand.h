@@ -24,8 +24,8 @@ using ExpandRows = void (*)(const WeightRows& weights, uint16_t* panel, size_t p
 // For every type of weights but f32 and i32.
 ExpandRows expand_rows_to_bf16(DType dtype);
 
-// The sums that AVX-512's kernel gets from a panel, straight from registers: four whole weight rows, of which the last
-// may be missing, with one or two rows of x, packed as [block][x row][32]; sums[x row][4].
+// The sums that AVX-512's kernel gets from a panel, straight from registers: four whole weight rows of 16 bits, of
+// which the last may be missing, with one or two rows of x, packed as [block][x row][32]; sums[x row][4].
 using DotRows = void (*)(const WeightRows& weights, const uint16_t* x, float* sums);
 inline constexpr size_t kDotXRows = 2;
 DotRows dot_rows_in_bf16(DType dtype, size_t x_rows);

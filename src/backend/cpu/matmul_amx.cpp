@@ -50,6 +50,7 @@ class AmxKernel {
   static constexpr size_t kTaskRows = 4 * kPanelRows, kRowStep = kTile;
   static constexpr size_t kCarryFloats = kPanelRows * kTile;
   static constexpr size_t kStreamRows = kTile, kStreamBytes = 2 * kPartBytes;
+  static constexpr bool kPromptsIn8Bits = false;
 
   explicit AmxKernel(size_t width) : tiles_(shapes(static_cast<int>(width))) {}
 

@@ -59,6 +59,7 @@ class Avx512Kernel {
   static constexpr size_t kTaskRows = 64, kRowStep = kCols;
   static constexpr size_t kCarryFloats = kRows * kCols * 16;
   static constexpr size_t kStreamRows = kDotXRows, kStreamBytes = 0;
+  static constexpr bool kPromptsIn8Bits = true;
 
   explicit Avx512Kernel(size_t) {}
 

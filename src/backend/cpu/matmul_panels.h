@@ -15,6 +15,7 @@
 //   multiply(const PanelStep&)         adds a step's products; the last writes sums[row of x][kPanelRows]
 //   kStreamRows, kStreamBytes, stream(const WeightStream&)   the same sums for up to kStreamRows rows of x, where
 //                           reading the weights is what takes time, with so much scratch
+//   kPromptsIn8Bits         quantized weights are multiplied in 8 bits in prompts, too, because that is faster
 // and lives for one task on one thread.
 #pragma once
 
@@ -23,7 +24,7 @@
 
 #include "backend/cpu/bf16_expand.h"
 #include "backend/cpu/kernels.h"
-#include "backend/cpu/matmul_decode.h"
+#include "backend/cpu/matmul_int8.h"
 #include "backend/cpu/matmul_outputs.h"
 
 namespace godwit::cpu {
@@ -225,10 +226,11 @@ class PanelMatmul {
   std::vector<Job> jobs_;
 };
 
-// The phase decides, not the number of rows.
+// The type and the phase decide, not the number of rows.
 template <class Kernel>
 void matmul_in_phase(Context& context, const MatmulProblem& problem) {
-  if (problem.phase == Phase::kDecode && is_quantized(problem.dtype)) return matmul_decode(context, problem);
+  if (is_quantized(problem.dtype) && (Kernel::kPromptsIn8Bits || problem.phase == Phase::kDecode))
+    return matmul_int8(context, problem);
   PanelMatmul<Kernel>(context, problem).run();
 }
 

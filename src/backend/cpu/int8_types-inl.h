@@ -1,22 +1,32 @@
 // Stored weights as codes for vpdpbusd: one class per type, each value scale * code + offset with a code of 0 to 255.
 //
-// A class offers kUnitBytes, the bytes of 256 values, kX, the order in which their codes come out and what the lanes of
-// scales and offsets mean (decode_x.h), and load(). Where two vectors hold halves of the same blocks, kSharedSums says
-// that their products may be summed before they are scaled. Types of smaller blocks have kSmallBlocks.
+// A class offers kUnitBytes, the bytes of 256 values, kX, the order in which their codes come out and what is
+// subtracted from them (int8_x.h), and load(). Where two vectors hold halves of the same blocks, kSharedSums says so.
+// Types of smaller blocks have kSmallBlocks.
+#pragma once
+
 #include <cstring>
+#include <type_traits>
 
 #include "backend/cpu/bf16_vectors.h"
-#include "backend/cpu/decode_x.h"
+#include "backend/cpu/int8_x.h"
 #include "tensor/quant_blocks.h"
 
 GODWIT_BF16_BEGIN
 namespace godwit::cpu {
 namespace {
 
-struct WeightUnit {
+// 256 values: their codes, and a scale, and an offset where the type stores one, of each of eight or sixteen groups.
+struct Unit8 {
+  __m512i codes[4];
+  __m256 scales, offsets;
+};
+struct Unit16 {
   __m512i codes[4];
   __m512 scales, offsets;
 };
+template <class Type>
+using WeightUnit = std::conditional_t<Type::kX.groups == 8, Unit8, Unit16>;
 
 template <class Chunk>
 constexpr std::array<uint8_t, kUnitChunks> order_of(Chunk chunk) {
@@ -83,7 +93,7 @@ HWY_INLINE __m256i eight_of_4(const std::byte* from) {
                                  four_of_4(from + 4 * kStride, kStride), 1);
 }
 template <class Stored>
-HWY_INLINE __m512 f16_scales(const Stored* b) {
+HWY_INLINE __m256 f16_scales(const Stored* b) {
   __m128i d = _mm_cvtsi32_si128(b[0].d);
   d = _mm_insert_epi16(d, b[1].d, 1);
   d = _mm_insert_epi16(d, b[2].d, 2);
@@ -92,13 +102,17 @@ HWY_INLINE __m512 f16_scales(const Stored* b) {
   d = _mm_insert_epi16(d, b[5].d, 5);
   d = _mm_insert_epi16(d, b[6].d, 6);
   d = _mm_insert_epi16(d, b[7].d, 7);
-  return _mm512_zextps256_ps512(_mm256_cvtph_ps(d));
+  return _mm256_cvtph_ps(d);
 }
 
 // Scales and offsets side by side, f16 both.
 template <class Stored>
-HWY_INLINE __m512 f16_pairs(const std::byte* from) {
-  return _mm512_cvtph_ps(eight_of_4<sizeof(Stored)>(from));
+HWY_INLINE void load_pairs(const std::byte* from, Unit8& w) {
+  const __m512 pairs = _mm512_cvtph_ps(eight_of_4<sizeof(Stored)>(from));
+  const __m512i apart = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);
+  const __m512 split = _mm512_permutexvar_ps(apart, pairs);
+  w.scales = _mm512_castps512_ps256(split);
+  w.offsets = _mm512_extractf32x8_ps(split, 1);
 }
 
 template <class Stored>
@@ -131,45 +145,45 @@ struct SmallBlocks {
 };
 
 struct Q4_0Codes : SmallBlocks<BlockQ4_0> {
-  static constexpr XLayout kX{kByHalves, Lanes::kBlocks, -8};
-  static HWY_INLINE void load(const std::byte* from, WeightUnit& w) {
+  static constexpr XLayout kX{kByHalves, 8, 8};
+  static HWY_INLINE void load(const std::byte* from, Unit8& w) {
     const auto* b = reinterpret_cast<const BlockQ4_0*>(from);
     load_nibbles(b, w.codes);
-    w.scales = w.offsets = f16_scales(b);
+    w.scales = f16_scales(b);
   }
 };
 
 struct Q4_1Codes : SmallBlocks<BlockQ4_1> {
-  static constexpr XLayout kX{kByHalves, Lanes::kPairs, 1};
-  static HWY_INLINE void load(const std::byte* from, WeightUnit& w) {
+  static constexpr XLayout kX{kByHalves, 8, Offsets::kAdded};
+  static HWY_INLINE void load(const std::byte* from, Unit8& w) {
     load_nibbles(reinterpret_cast<const BlockQ4_1*>(from), w.codes);
-    w.scales = w.offsets = f16_pairs<BlockQ4_1>(from);
+    load_pairs<BlockQ4_1>(from, w);
   }
 };
 
 struct Q5_0Codes : SmallBlocks<BlockQ5_0> {
-  static constexpr XLayout kX{kByHalves, Lanes::kBlocks, -16};
-  static HWY_INLINE void load(const std::byte* from, WeightUnit& w) {
+  static constexpr XLayout kX{kByHalves, 8, 16};
+  static HWY_INLINE void load(const std::byte* from, Unit8& w) {
     const auto* b = reinterpret_cast<const BlockQ5_0*>(from);
     load_nibbles(b, w.codes);
     add_fifth_bits(eight_of_4<sizeof *b>(from + offsetof(BlockQ5_0, qh)), w.codes);
-    w.scales = w.offsets = f16_scales(b);
+    w.scales = f16_scales(b);
   }
 };
 
 struct Q5_1Codes : SmallBlocks<BlockQ5_1> {
-  static constexpr XLayout kX{kByHalves, Lanes::kPairs, 1};
-  static HWY_INLINE void load(const std::byte* from, WeightUnit& w) {
+  static constexpr XLayout kX{kByHalves, 8, Offsets::kAdded};
+  static HWY_INLINE void load(const std::byte* from, Unit8& w) {
     load_nibbles(reinterpret_cast<const BlockQ5_1*>(from), w.codes);
     add_fifth_bits(eight_of_4<sizeof(BlockQ5_1)>(from + offsetof(BlockQ5_1, qh)), w.codes);
-    w.scales = w.offsets = f16_pairs<BlockQ5_1>(from);
+    load_pairs<BlockQ5_1>(from, w);
   }
 };
 
 struct Q8_0Codes : SmallBlocks<BlockQ8_0> {
   static constexpr bool kSharedSums = false;
-  static constexpr XLayout kX{kInOrder, Lanes::kBlocks, -128};
-  static HWY_INLINE void load(const std::byte* from, WeightUnit& w) {
+  static constexpr XLayout kX{kInOrder, 8, 128};
+  static HWY_INLINE void load(const std::byte* from, Unit8& w) {
     const auto* b = reinterpret_cast<const BlockQ8_0*>(from);
 #pragma GCC unroll 4
     for (size_t i = 0; i < 4; ++i) {
@@ -178,7 +192,7 @@ struct Q8_0Codes : SmallBlocks<BlockQ8_0> {
       w.codes[i] = _mm512_xor_si512(_mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1),
                                     _mm512_set1_epi8(static_cast<char>(0x80)));
     }
-    w.scales = w.offsets = f16_scales(b);
+    w.scales = f16_scales(b);
   }
 };
 
@@ -192,18 +206,18 @@ HWY_INLINE void look_up(const int8_t (&levels)[16], __m512i (&codes)[4]) {
 }
 
 struct IQ4_NLCodes : SmallBlocks<BlockIQ4_NL> {
-  static constexpr XLayout kX{kByHalves, Lanes::kBlocks, -127};
-  static HWY_INLINE void load(const std::byte* from, WeightUnit& w) {
+  static constexpr XLayout kX{kByHalves, 8, 127};
+  static HWY_INLINE void load(const std::byte* from, Unit8& w) {
     const auto* b = reinterpret_cast<const BlockIQ4_NL*>(from);
     load_nibbles(b, w.codes);
     look_up<127>(kIq4Levels, w.codes);
-    w.scales = w.offsets = f16_scales(b);
+    w.scales = f16_scales(b);
   }
 };
 
 struct MXFP4Codes : SmallBlocks<BlockMXFP4> {
-  static constexpr XLayout kX{kByHalves, Lanes::kBlocks, -12};
-  static HWY_INLINE void load(const std::byte* from, WeightUnit& w) {
+  static constexpr XLayout kX{kByHalves, 8, 12};
+  static HWY_INLINE void load(const std::byte* from, Unit8& w) {
     const auto* b = reinterpret_cast<const BlockMXFP4*>(from);
     load_nibbles(b, w.codes);
     look_up<12>(kMxfp4Levels, w.codes);
@@ -212,7 +226,7 @@ struct MXFP4Codes : SmallBlocks<BlockMXFP4> {
     const __m256i normal = _mm256_slli_epi32(_mm256_sub_epi32(e, _mm256_set1_epi32(1)), 23);
     const __m256i small = _mm256_sllv_epi32(_mm256_set1_epi32(0x00200000), e);
     const __m256i scales = _mm256_mask_mov_epi32(normal, _mm256_cmplt_epi32_mask(e, _mm256_set1_epi32(2)), small);
-    w.scales = w.offsets = _mm512_zextps256_ps512(_mm256_castsi256_ps(scales));
+    w.scales = _mm256_castsi256_ps(scales);
   }
 };
 
@@ -225,7 +239,7 @@ struct SuperBlocks {
 };
 
 // Q4_K's and Q5_K's eight scales, then eight minima, of 6 bits each; d and dmin lie side by side.
-HWY_INLINE __m512 six_bits(const uint8_t* packed, const void* d_dmin) {
+HWY_INLINE void load_six_bits(const uint8_t* packed, const void* d_dmin, Unit8& w) {
   const __m128i p = load_16(packed);  // 12 bytes, and codes that nothing picks
   const __m128i low = _mm_shuffle_epi8(p, _mm_setr_epi8(0, 1, 2, 3, 8, 9, 10, 11, 4, 5, 6, 7, 8, 9, 10, 11));
   const __m128i high = _mm_shuffle_epi8(p, _mm_setr_epi8(-1, -1, -1, -1, 0, 1, 2, 3, -1, -1, -1, -1, 4, 5, 6, 7));
@@ -234,7 +248,9 @@ HWY_INLINE __m512 six_bits(const uint8_t* packed, const void* d_dmin) {
   const __m128i codes = _mm_ternarylogic_epi32(_mm_srli_epi16(high, 2), _mm_set1_epi8(0x30), low_bits, 0xEA);
   const __m512 factors = _mm512_permutexvar_ps(_mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1),
                                                _mm512_castps128_ps512(_mm_cvtph_ps(_mm_cvtsi32_si128(load_4(d_dmin)))));
-  return _mm512_mul_ps(factors, _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(codes)));
+  const __m512 both = _mm512_mul_ps(factors, _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(codes)));
+  w.scales = _mm512_castps512_ps256(both);
+  w.offsets = _mm512_extractf32x8_ps(both, 1);
 }
 
 HWY_INLINE void load_nibbles(const uint8_t (&qs)[128], __m512i (&codes)[4]) {
@@ -247,17 +263,17 @@ HWY_INLINE void load_nibbles(const uint8_t (&qs)[128], __m512i (&codes)[4]) {
 }
 
 struct Q4_KCodes : SuperBlocks<BlockQ4_K> {
-  static constexpr XLayout kX{kByBlocks, Lanes::kHalves, -1};
-  static HWY_INLINE void load(const std::byte* from, WeightUnit& w) {
+  static constexpr XLayout kX{kByBlocks, 8, Offsets::kSubtracted};
+  static HWY_INLINE void load(const std::byte* from, Unit8& w) {
     const auto& block = *reinterpret_cast<const BlockQ4_K*>(from);
     load_nibbles(block.qs, w.codes);
-    w.scales = w.offsets = six_bits(block.scales, &block.d);
+    load_six_bits(block.scales, &block.d, w);
   }
 };
 
 struct Q5_KCodes : SuperBlocks<BlockQ5_K> {
-  static constexpr XLayout kX{kByBlocks, Lanes::kHalves, -1};
-  static HWY_INLINE void load(const std::byte* from, WeightUnit& w) {
+  static constexpr XLayout kX{kByBlocks, 8, Offsets::kSubtracted};
+  static HWY_INLINE void load(const std::byte* from, Unit8& w) {
     const auto& block = *reinterpret_cast<const BlockQ5_K*>(from);
     load_nibbles(block.qs, w.codes);
     // Bit b of a byte belongs to block b; vectors hold the blocks 0 and 2, 1 and 3, 4 and 6, 5 and 7.
@@ -266,13 +282,13 @@ struct Q5_KCodes : SuperBlocks<BlockQ5_K> {
     w.codes[1] = bits_or(_mm512_slli_epi16(fifth, 3), 16, w.codes[1]);
     w.codes[2] = bits_or(fifth, 16, w.codes[2]);
     w.codes[3] = bits_or(_mm512_srli_epi16(fifth, 1), 16, w.codes[3]);
-    w.scales = w.offsets = six_bits(block.scales, &block.d);
+    load_six_bits(block.scales, &block.d, w);
   }
 };
 
 struct Q6_KCodes : SuperBlocks<BlockQ6_K> {
-  static constexpr XLayout kX{kInOrder, Lanes::kSixteens, -32};
-  static HWY_INLINE void load(const std::byte* from, WeightUnit& w) {
+  static constexpr XLayout kX{kInOrder, 16, 32};
+  static HWY_INLINE void load(const std::byte* from, Unit16& w) {
     const auto& block = *reinterpret_cast<const BlockQ6_K*>(from);
 #pragma GCC unroll 2
     for (size_t half = 0; half < 2; ++half) {  // byte j of 64 has codes j and j + 64; their upper bits lie in fours
@@ -282,7 +298,7 @@ struct Q6_KCodes : SuperBlocks<BlockQ6_K> {
           bits_or(_mm512_srlv_epi16(upper, halves(0, 2)), 0x30, bits(_mm512_srli_epi16(lower, 4), 15));
     }
     const __m512 scales = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(load_16(block.scales)));
-    w.scales = w.offsets = _mm512_mul_ps(f16_everywhere(block.d), scales);
+    w.scales = _mm512_mul_ps(f16_everywhere(block.d), scales);
   }
 };
 
@@ -295,8 +311,8 @@ HWY_INLINE void load_crumbs(const uint8_t (&qs)[64], __m512i (&codes)[4]) {
 }
 
 struct Q2_KCodes : SuperBlocks<BlockQ2_K> {
-  static constexpr XLayout kX{kByCrumbs, Lanes::kSixteens, -1};
-  static HWY_INLINE void load(const std::byte* from, WeightUnit& w) {
+  static constexpr XLayout kX{kByCrumbs, 16, Offsets::kSubtracted};
+  static HWY_INLINE void load(const std::byte* from, Unit16& w) {
     const auto& block = *reinterpret_cast<const BlockQ2_K*>(from);
     load_crumbs(block.qs, w.codes);
     const __m512i both = _mm512_cvtepu8_epi32(load_16(block.scales));
@@ -307,8 +323,8 @@ struct Q2_KCodes : SuperBlocks<BlockQ2_K> {
 };
 
 struct Q3_KCodes : SuperBlocks<BlockQ3_K> {
-  static constexpr XLayout kX{kByCrumbs, Lanes::kSixteens, -4};
-  static HWY_INLINE void load(const std::byte* from, WeightUnit& w) {
+  static constexpr XLayout kX{kByCrumbs, 16, 4};
+  static HWY_INLINE void load(const std::byte* from, Unit16& w) {
     const auto& block = *reinterpret_cast<const BlockQ3_K*>(from);
     load_crumbs(block.qs, w.codes);
     // Bit b of a byte is the third bit of its value in 32 values b; vectors hold 0 and 4, 1 and 5, ...
@@ -326,14 +342,14 @@ struct Q3_KCodes : SuperBlocks<BlockQ3_K> {
     const __m512i codes = _mm512_or_si512(_mm512_and_si512(low, _mm512_set1_epi32(15)),
                                           _mm512_slli_epi32(_mm512_and_si512(high, _mm512_set1_epi32(3)), 4));
     const __m512 scales = _mm512_cvtepi32_ps(_mm512_sub_epi32(codes, _mm512_set1_epi32(32)));
-    w.scales = w.offsets = _mm512_mul_ps(f16_everywhere(block.d), scales);
+    w.scales = _mm512_mul_ps(f16_everywhere(block.d), scales);
   }
 };
 
 struct IQ4_XSCodes : SuperBlocks<BlockIQ4_XS> {
   static constexpr bool kSharedSums = true;
-  static constexpr XLayout kX{kByHalves, Lanes::kBlocks, -127};
-  static HWY_INLINE void load(const std::byte* from, WeightUnit& w) {
+  static constexpr XLayout kX{kByHalves, 8, 127};
+  static HWY_INLINE void load(const std::byte* from, Unit8& w) {
     const auto& block = *reinterpret_cast<const BlockIQ4_XS*>(from);
     load_nibbles(block.qs, w.codes);
     look_up<127>(kIq4Levels, w.codes);
@@ -344,7 +360,7 @@ struct IQ4_XSCodes : SuperBlocks<BlockIQ4_XS> {
                                           _mm256_slli_epi32(_mm256_and_si256(high, _mm256_set1_epi32(3)), 4));
     const __m256 scales = _mm256_cvtepi32_ps(_mm256_sub_epi32(codes, _mm256_set1_epi32(32)));
     const __m256 d = _mm512_castps512_ps256(f16_everywhere(block.d));
-    w.scales = w.offsets = _mm512_zextps256_ps512(_mm256_mul_ps(d, scales));
+    w.scales = _mm256_mul_ps(d, scales);
   }
 };
 

@@ -1,4 +1,4 @@
-#include "backend/cpu/decode_x.h"
+#include "backend/cpu/int8_x.h"
 
 #include "backend/cpu/bf16_vectors.h"
 
@@ -67,16 +67,20 @@ void quantize_unit(const float* x, size_t count, const XLayout& layout, XUnit& t
     store_codes(blocks[b].low, inverse, to.codes + 16 * layout.places[2 * b]);
     store_codes(blocks[b].high, inverse, to.codes + 16 * layout.places[2 * b + 1]);
   }
-  const __m512i sums = sums_of(to.codes);
-  __m512i groups = _mm512_permutexvar_epi32(_mm512_loadu_si512(layout.sum_a), sums);
-  if (layout.lanes != Lanes::kSixteens)
-    groups = _mm512_add_epi32(groups, _mm512_permutexvar_epi32(_mm512_loadu_si512(layout.sum_b), sums));
-  const __m512 lane_scales =
-      _mm512_permutexvar_ps(_mm512_loadu_si512(layout.scale_block), _mm512_zextps256_ps512(scales));
-  _mm512_store_ps(to.scales, lane_scales);
-  const __m512 offsets =
-      _mm512_mul_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(groups), lane_scales), _mm512_loadu_ps(layout.factor));
-  _mm512_store_ps(to.offsets, offsets);
+  const __m512i places = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(layout.places)));
+  __m512i sums = _mm512_permutexvar_epi32(places, sums_of(to.codes));  // of sixteens, in order
+  const __m512i in_order = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  __m512 group_scales = _mm512_zextps256_ps512(scales);
+  if (layout.groups == 16) {
+    group_scales = _mm512_permutexvar_ps(_mm512_srli_epi32(in_order, 1), group_scales);
+  } else {
+    const __m512i evens = _mm512_slli_epi32(in_order, 1), odds = _mm512_add_epi32(evens, _mm512_set1_epi32(1));
+    sums = _mm512_add_epi32(_mm512_permutexvar_epi32(evens, sums), _mm512_permutexvar_epi32(odds, sums));
+  }
+  _mm512_store_ps(to.scales, group_scales);
+  _mm512_store_si512(to.biases, _mm512_mullo_epi32(sums, _mm512_set1_epi32(-layout.constant)));
+  const __m512 sign = _mm512_set1_ps(static_cast<float>(layout.offsets));
+  _mm512_store_ps(to.offsets, _mm512_mul_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(sums), group_scales), sign));
 }
 
 GODWIT_BF16_END

@@ -1,5 +1,5 @@
-// The decode phase's arithmetic, step by step: what x is rounded to, and sums against fp64.
-#include "backend/cpu/decode_dot.h"
+// Products in 8 bits, step by step: what x is rounded to, sums against fp64, and both kernels to the bit.
+#include "backend/cpu/int8_dot.h"
 
 #include <cmath>
 #include <limits>
@@ -59,32 +59,32 @@ struct Units {
   }
 };
 
-class DecodeDotTest : public testing::Test {
+class Int8DotTest : public testing::Test {
  protected:
   void SetUp() override {
     if (!has_avx512_bf16()) GTEST_SKIP() << "no AVX512_BF16";
   }
 };
 
-TEST_F(DecodeDotTest, XIsRoundedAsStated) {
+TEST_F(Int8DotTest, XIsRoundedAsStated) {
   for (DType dtype : quantized_types()) {
     SCOPED_TRACE(dtype_name(dtype));
-    const XLayout& layout = decode_type(dtype).x;
+    const XLayout& layout = int8_type(dtype).x;
     const size_t in = 352;
     const std::vector<float> x = random_floats(in, 1, 3);
     const Rounded want(x);
     const Units units(x, in, layout);
     for (size_t i = 0; i < 2 * kUnitValues; ++i) {
       const XUnit& unit = units.at[i / kUnitValues];
-      const size_t place = layout.places[i % kUnitValues / 16], lane = layout.scale_lane(place);
+      const size_t place = layout.places[i % kUnitValues / 16], group = i % kUnitValues / (kUnitValues / layout.groups);
       ASSERT_EQ(unit.codes[16 * place + i % 16], i < in ? want.codes[i] : 0) << i;
-      ASSERT_EQ(unit.scales[lane], i < in ? want.scales[i / 32] : 0) << i;
+      ASSERT_EQ(unit.scales[group], i < in ? want.scales[i / 32] : 0) << i;
     }
   }
 }
 
-TEST_F(DecodeDotTest, NothingAndTheUnusual) {
-  const XLayout& layout = decode_type(DType::kQ8_0).x;
+TEST_F(Int8DotTest, NothingAndTheUnusual) {
+  const XLayout& layout = int8_type(DType::kQ8_0).x;
   constexpr float kInfinity = std::numeric_limits<float>::infinity(), kNan = std::numeric_limits<float>::quiet_NaN();
   std::vector<float> x(256, 0);
   x[32] = 1e-31F;  // as good as nothing
@@ -108,9 +108,9 @@ TEST_F(DecodeDotTest, NothingAndTheUnusual) {
 
 // Sums of every type and number of rows, against fp64: of what x is rounded to, up to rounding in fp32; and of x
 // itself, up to half a step per term.
-TEST_F(DecodeDotTest, AgreesWithFp64) {
+TEST_F(Int8DotTest, AgreesWithFp64) {
   for (DType dtype : quantized_types()) {
-    const DecodeType& type = decode_type(dtype);
+    const Int8Type& type = int8_type(dtype);
     const bool super = dtype_info(dtype).block_elements == 256;
     for (size_t in : super ? std::vector<size_t>{256, 768, 2048} : std::vector<size_t>{32, 96, 256, 352, 2080}) {
       for (size_t rows : {1, 3, 4}) {
@@ -147,6 +147,40 @@ TEST_F(DecodeDotTest, AgreesWithFp64) {
               ASSERT_NEAR(got, exact, steps + 1e-6 * magnitude) << m << ", " << n;
             }
           }
+        }
+      }
+    }
+  }
+}
+
+// Weight rows in panels give the sums of rows as they lie, to the bit.
+TEST_F(Int8DotTest, PanelsAgreeToTheBit) {
+  for (DType dtype : quantized_types()) {
+    const Int8Type& type = int8_type(dtype);
+    const bool super = dtype_info(dtype).block_elements == 256;
+    for (size_t in : super ? std::vector<size_t>{256, 2304} : std::vector<size_t>{32, 352, 2048, 4256}) {
+      for (size_t rows : {1, 17, 32}) {
+        SCOPED_TRACE(testing::Message() << dtype_name(dtype) << " of " << in << ", rows " << rows);
+        const size_t row_bytes = dtype_bytes(dtype, in), x_rows = kPanelRowsOfX;
+        const std::vector<float> values = random_floats(rows * in, 4, 0.1F), x = random_floats(x_rows * in, 5, 2);
+        std::vector<std::byte> stored(rows * row_bytes);
+        for (size_t row = 0; row < rows; ++row)
+          quantize(dtype, values.data() + row * in, stored.data() + row * row_bytes, in);
+        const Units units(x, in, type.x);
+        const Buffer panel = aligned_buffer(units.count * type.panel_unit_bytes);
+        type.fill({stored.data(), row_bytes, rows, in}, units.count, panel.data());
+        for (size_t count = 1; count <= x_rows; ++count) {
+          std::vector<float> sums(count * kPanelWeightRows);
+          type.panel_dot[count - 1](panel.data(), units.at, units.count, sums.data(), kPanelWeightRows);
+          for (size_t m = 0; m < count; ++m)
+            for (size_t n = 0; n < rows; n += kDotWeightRows) {
+              float want[kDotWeightRows];
+              const size_t some = std::min(kDotWeightRows, rows - n);
+              type.dot[0]({stored.data() + n * row_bytes, row_bytes, some, in}, units.at + m * units.count, units.count,
+                          want, kDotWeightRows);
+              for (size_t i = 0; i < some; ++i)
+                ASSERT_EQ(sums[m * kPanelWeightRows + n + i], want[i]) << m << ", " << n + i;
+            }
         }
       }
     }
