@@ -16,9 +16,9 @@ struct Lanes8 {
   static HWY_INLINE __m256 load(const float* from) { return _mm256_load_ps(from); }
   static HWY_INLINE __m256 mul(__m256 a, __m256 b) { return _mm256_mul_ps(a, b); }
   static HWY_INLINE __m256 mul_add(__m256 a, __m256 b, __m256 c) { return _mm256_fmadd_ps(a, b, c); }
-  static HWY_INLINE __m256 to_floats(__m512i sums, const int32_t* biases) {
-    const __m256i b = _mm256_load_si256(reinterpret_cast<const __m256i*>(biases));
-    return _mm256_cvtepi32_ps(_mm256_add_epi32(_mm512_castsi512_si256(sums), b));
+  static HWY_INLINE __m256 to_floats(__m512i sums) { return _mm256_cvtepi32_ps(_mm512_castsi512_si256(sums)); }
+  static HWY_INLINE __m512i load_biases(const int32_t* from) {
+    return _mm512_zextsi256_si512(_mm256_load_si256(reinterpret_cast<const __m256i*>(from)));
   }
 };
 struct Lanes16 {
@@ -26,9 +26,8 @@ struct Lanes16 {
   static HWY_INLINE __m512 load(const float* from) { return _mm512_load_ps(from); }
   static HWY_INLINE __m512 mul(__m512 a, __m512 b) { return _mm512_mul_ps(a, b); }
   static HWY_INLINE __m512 mul_add(__m512 a, __m512 b, __m512 c) { return _mm512_fmadd_ps(a, b, c); }
-  static HWY_INLINE __m512 to_floats(__m512i sums, const int32_t* biases) {
-    return _mm512_cvtepi32_ps(_mm512_add_epi32(sums, _mm512_load_si512(biases)));
-  }
+  static HWY_INLINE __m512 to_floats(__m512i sums) { return _mm512_cvtepi32_ps(sums); }
+  static HWY_INLINE __m512i load_biases(const int32_t* from) { return _mm512_load_si512(from); }
 };
 
 // Adds up the lanes of products that belong to a group: quarter q of vector i has the 16 values at place 4 i + q.
@@ -37,14 +36,16 @@ struct GroupSums {
   static constexpr XLayout kX = Type::kX;
   static constexpr size_t kVectors = Type::kSharedSums ? 2 : 4;  // of sums
 
+  // Eight products of the largest codes fit 16 bits: lanes are then added by pairs in half the instructions.
+  static constexpr bool kNarrow = Type::kLargestCode * 128 * 8 < 32768;
+
   // Where each group's sum is, once lanes are added.
   struct Index {
     alignas(64) int32_t lane[16];
     constexpr Index() : lane() {
       for (size_t group = 0; group < 16; ++group) {
-        const size_t place = kX.place(group % kX.groups, 0);
-        lane[group] = static_cast<int32_t>(Type::kSharedSums ? 4 * (place % 4) + place / 8  // vectors 0 and 1, 2 and 3
-                                                             : 4 * (place % 4) + place / 4);
+        const size_t place = kX.place(group % kX.groups, 0), vector = Type::kSharedSums ? place / 8 : place / 4;
+        lane[group] = static_cast<int32_t>(4 * (place % 4) + vector * (Type::kSharedSums && kNarrow ? 2 : 1));
       }
     }
   };
@@ -53,17 +54,21 @@ struct GroupSums {
   static HWY_INLINE __m512i of(const __m512i (&sums)[kVectors]) {
     __m512i all;
     if constexpr (Type::kSharedSums) {  // a block is a quarter
-      all = _mm512_add_epi32(_mm512_unpacklo_epi32(sums[0], sums[1]), _mm512_unpackhi_epi32(sums[0], sums[1]));
-      all = _mm512_add_epi32(all, _mm512_shuffle_epi32(all, _MM_PERM_BADC));
+      all = add_pairs(sums[0], sums[1]);
+      all = _mm512_add_epi32(all, _mm512_shuffle_epi32(all, kNarrow ? _MM_PERM_CDAB : _MM_PERM_BADC));
     } else {
-      const __m512i a =
-          _mm512_add_epi32(_mm512_unpacklo_epi32(sums[0], sums[1]), _mm512_unpackhi_epi32(sums[0], sums[1]));
-      const __m512i b =
-          _mm512_add_epi32(_mm512_unpacklo_epi32(sums[2], sums[3]), _mm512_unpackhi_epi32(sums[2], sums[3]));
-      all = _mm512_add_epi32(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b));
+      const __m512i a = add_pairs(sums[0], sums[1]), b = add_pairs(sums[2], sums[3]);
+      all = kNarrow ? add_pairs(a, b) : _mm512_add_epi32(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b));
       if constexpr (kX.groups == 8) all = _mm512_add_epi32(all, _mm512_shuffle_i32x4(all, all, 0xB1));
     }
     return _mm512_permutexvar_epi32(_mm512_load_si512(kIndex.lane), all);
+  }
+
+ private:
+  // In each quarter, narrow: a0 + a1, a2 + a3, b0 + b1, b2 + b3; else a0 + a2, b0 + b2, a1 + a3, b1 + b3.
+  static HWY_INLINE __m512i add_pairs(__m512i a, __m512i b) {
+    if constexpr (kNarrow) return _mm512_madd_epi16(_mm512_packs_epi32(a, b), _mm512_set1_epi16(1));
+    return _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
   }
 };
 
@@ -113,8 +118,9 @@ struct RowWalk {
         for (size_t v = s * kShared; v < (s + 1) * kShared; ++v)
           sums[s] = _mm512_dpbusd_epi32(sums[s], w.codes[v], _mm512_load_si512(x->codes + 64 * v));
       }
-      const auto products = Lanes::to_floats(Sums::of(sums), x->biases);
-      totals[r] = Lanes::mul_add(products, Lanes::mul(w.scales, Lanes::load(x->scales)), totals[r]);
+      __m512i products = Sums::of(sums);
+      if constexpr (Type::kX.constant != 0) products = _mm512_add_epi32(products, Lanes::load_biases(x->biases));
+      totals[r] = Lanes::mul_add(Lanes::to_floats(products), Lanes::mul(w.scales, Lanes::load(x->scales)), totals[r]);
       if constexpr (Type::kX.offsets != Offsets::kNone)
         totals[r] = Lanes::mul_add(w.offsets, Lanes::load(x->offsets), totals[r]);
     }

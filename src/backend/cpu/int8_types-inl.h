@@ -1,8 +1,8 @@
 // Stored weights as codes for vpdpbusd: one class per type, each value scale * code + offset with a code of 0 to 255.
 //
 // A class offers kUnitBytes, the bytes of 256 values, kX, the order in which their codes come out and what is
-// subtracted from them (int8_x.h), and load(). Where two vectors hold halves of the same blocks, kSharedSums says so.
-// Types of smaller blocks have kSmallBlocks.
+// subtracted from them (int8_x.h), kLargestCode, and load(). Where two vectors hold halves of the same blocks,
+// kSharedSums says so. Types of smaller blocks have kSmallBlocks.
 #pragma once
 
 #include <cstring>
@@ -145,6 +145,7 @@ struct SmallBlocks {
 };
 
 struct Q4_0Codes : SmallBlocks<BlockQ4_0> {
+  static constexpr int kLargestCode = 15;
   static constexpr XLayout kX{kByHalves, 8, 8};
   static HWY_INLINE void load(const std::byte* from, Unit8& w) {
     const auto* b = reinterpret_cast<const BlockQ4_0*>(from);
@@ -154,6 +155,7 @@ struct Q4_0Codes : SmallBlocks<BlockQ4_0> {
 };
 
 struct Q4_1Codes : SmallBlocks<BlockQ4_1> {
+  static constexpr int kLargestCode = 15;
   static constexpr XLayout kX{kByHalves, 8, Offsets::kAdded};
   static HWY_INLINE void load(const std::byte* from, Unit8& w) {
     load_nibbles(reinterpret_cast<const BlockQ4_1*>(from), w.codes);
@@ -162,6 +164,7 @@ struct Q4_1Codes : SmallBlocks<BlockQ4_1> {
 };
 
 struct Q5_0Codes : SmallBlocks<BlockQ5_0> {
+  static constexpr int kLargestCode = 31;
   static constexpr XLayout kX{kByHalves, 8, 16};
   static HWY_INLINE void load(const std::byte* from, Unit8& w) {
     const auto* b = reinterpret_cast<const BlockQ5_0*>(from);
@@ -172,6 +175,7 @@ struct Q5_0Codes : SmallBlocks<BlockQ5_0> {
 };
 
 struct Q5_1Codes : SmallBlocks<BlockQ5_1> {
+  static constexpr int kLargestCode = 31;
   static constexpr XLayout kX{kByHalves, 8, Offsets::kAdded};
   static HWY_INLINE void load(const std::byte* from, Unit8& w) {
     load_nibbles(reinterpret_cast<const BlockQ5_1*>(from), w.codes);
@@ -181,6 +185,7 @@ struct Q5_1Codes : SmallBlocks<BlockQ5_1> {
 };
 
 struct Q8_0Codes : SmallBlocks<BlockQ8_0> {
+  static constexpr int kLargestCode = 255;
   static constexpr bool kSharedSums = false;
   static constexpr XLayout kX{kInOrder, 8, 128};
   static HWY_INLINE void load(const std::byte* from, Unit8& w) {
@@ -206,6 +211,7 @@ HWY_INLINE void look_up(const int8_t (&levels)[16], __m512i (&codes)[4]) {
 }
 
 struct IQ4_NLCodes : SmallBlocks<BlockIQ4_NL> {
+  static constexpr int kLargestCode = 255;
   static constexpr XLayout kX{kByHalves, 8, 127};
   static HWY_INLINE void load(const std::byte* from, Unit8& w) {
     const auto* b = reinterpret_cast<const BlockIQ4_NL*>(from);
@@ -216,6 +222,7 @@ struct IQ4_NLCodes : SmallBlocks<BlockIQ4_NL> {
 };
 
 struct MXFP4Codes : SmallBlocks<BlockMXFP4> {
+  static constexpr int kLargestCode = 24;
   static constexpr XLayout kX{kByHalves, 8, 12};
   static HWY_INLINE void load(const std::byte* from, Unit8& w) {
     const auto* b = reinterpret_cast<const BlockMXFP4*>(from);
@@ -263,6 +270,7 @@ HWY_INLINE void load_nibbles(const uint8_t (&qs)[128], __m512i (&codes)[4]) {
 }
 
 struct Q4_KCodes : SuperBlocks<BlockQ4_K> {
+  static constexpr int kLargestCode = 15;
   static constexpr XLayout kX{kByBlocks, 8, Offsets::kSubtracted};
   static HWY_INLINE void load(const std::byte* from, Unit8& w) {
     const auto& block = *reinterpret_cast<const BlockQ4_K*>(from);
@@ -272,6 +280,7 @@ struct Q4_KCodes : SuperBlocks<BlockQ4_K> {
 };
 
 struct Q5_KCodes : SuperBlocks<BlockQ5_K> {
+  static constexpr int kLargestCode = 31;
   static constexpr XLayout kX{kByBlocks, 8, Offsets::kSubtracted};
   static HWY_INLINE void load(const std::byte* from, Unit8& w) {
     const auto& block = *reinterpret_cast<const BlockQ5_K*>(from);
@@ -287,6 +296,7 @@ struct Q5_KCodes : SuperBlocks<BlockQ5_K> {
 };
 
 struct Q6_KCodes : SuperBlocks<BlockQ6_K> {
+  static constexpr int kLargestCode = 63;
   static constexpr XLayout kX{kInOrder, 16, 32};
   static HWY_INLINE void load(const std::byte* from, Unit16& w) {
     const auto& block = *reinterpret_cast<const BlockQ6_K*>(from);
@@ -311,6 +321,7 @@ HWY_INLINE void load_crumbs(const uint8_t (&qs)[64], __m512i (&codes)[4]) {
 }
 
 struct Q2_KCodes : SuperBlocks<BlockQ2_K> {
+  static constexpr int kLargestCode = 3;
   static constexpr XLayout kX{kByCrumbs, 16, Offsets::kSubtracted};
   static HWY_INLINE void load(const std::byte* from, Unit16& w) {
     const auto& block = *reinterpret_cast<const BlockQ2_K*>(from);
@@ -323,6 +334,7 @@ struct Q2_KCodes : SuperBlocks<BlockQ2_K> {
 };
 
 struct Q3_KCodes : SuperBlocks<BlockQ3_K> {
+  static constexpr int kLargestCode = 7;
   static constexpr XLayout kX{kByCrumbs, 16, 4};
   static HWY_INLINE void load(const std::byte* from, Unit16& w) {
     const auto& block = *reinterpret_cast<const BlockQ3_K*>(from);
@@ -347,6 +359,7 @@ struct Q3_KCodes : SuperBlocks<BlockQ3_K> {
 };
 
 struct IQ4_XSCodes : SuperBlocks<BlockIQ4_XS> {
+  static constexpr int kLargestCode = 255;
   static constexpr bool kSharedSums = true;
   static constexpr XLayout kX{kByHalves, 8, 127};
   static HWY_INLINE void load(const std::byte* from, Unit8& w) {
