@@ -78,12 +78,13 @@ constexpr RingMode quickest_ring_mode(const RingWork& work, const RingConstants&
   return best;
 }
 
-// One token of each sequence: queries to all ranks, each over what it holds, partial outputs back. `work` counts the
-// queries (q_bytes) and partials of all sequences that a rank owns a token of, and attention_step_s is its whole share.
+// One token of each sequence: queries to all ranks, around the ring; each attends over what it holds; partial outputs
+// back. `work` counts the queries (q_bytes) and partials of all sequences that a rank owns a token of, and
+// attention_step_s is its whole share.
 constexpr double decode_seconds(const RingWork& work, const RingConstants& constants) {
   if (work.ranks == 1) return work.attention_step_s;
   const int others = work.ranks - 1;
-  return constants.exchange.seconds(others * work.q_bytes) + work.attention_step_s +
+  return others * constants.send.seconds(work.q_bytes) + work.attention_step_s +
          constants.exchange.seconds(others * work.partial_bytes);
 }
 

@@ -42,7 +42,7 @@ TEST(RingCost, MessagesAreWaitedForOnlyWhereTheyTakeLongerThanAStep) {
   EXPECT_DOUBLE_EQ(pass_kv_seconds(work, link), 4 + 3 * 0.125);                  // 0.6 s behind 1 s
   EXPECT_DOUBLE_EQ(pass_q_seconds(work, link), 4 + 3 * 0.125 + 0.25 + 3 * 0.2);  // the exchange is not hidden
   EXPECT_DOUBLE_EQ(all_gather_seconds(work, link), 0.25 + 3 * 1.0 + 4);          // one piece: no steps
-  EXPECT_DOUBLE_EQ(decode_seconds(work, link), 0.25 + 3 * 0.1 + 1 + 0.25 + 3 * 0.2);
+  EXPECT_DOUBLE_EQ(decode_seconds(work, link), 3 * 0.51 + 1 + 0.25 + 3 * 0.2);
   work.kv_bytes = 1500;  // 2 s
   EXPECT_DOUBLE_EQ(pass_kv_seconds(work, link), 4 + 3 * (1 + 0.125));
   link.overlapped = false;
