@@ -261,10 +261,6 @@ OpCost DecodeStep::attention(size_t kind, size_t rank) const {
   return cluster_->ops(kind).attention(tokens, tokens);
 }
 
-double DecodeStep::most_rows() const {
-  return rows_[busiest_];
-}
-
 double DecodeStep::all_reduce_s() const {
   double seconds = 0;
   for (size_t kind = 0; kind < cluster_->kinds(); ++kind) {

@@ -70,7 +70,8 @@ class DecodeStep {
 
   const RingLayer& layer(size_t kind) const { return layers_[kind]; }
   double rows(size_t rank) const { return rows_[rank]; }
-  double most_rows() const;
+  size_t busiest() const { return busiest_; }
+  double most_rows() const { return rows_[busiest_]; }
   double all_reduce_s() const;
   std::vector<OpTime> ops(size_t kind) const;
 

@@ -142,9 +142,10 @@ void plan_prefill(const PlanRequest& r, const Cluster& cluster, PlanResult& resu
 void plan_decode(const PlanRequest& r, const Cluster& cluster, const std::vector<double>& context, Phase& phase) {
   const auto ranks = static_cast<size_t>(r.cp);
   Walk walk(ranks);
-  double all = 0;
+  double all = 0, waited = 0;
   for (size_t token = 0; token < ranks; ++token) {
     const DecodeStep step(cluster, token, context);
+    waited -= walk.waited()[step.busiest()];
     walk.new_step();
     for (size_t layer = 0; layer < r.model.layers.size(); ++layer) {
       const size_t kind = cluster.kind_of(layer);
@@ -152,6 +153,7 @@ void plan_decode(const PlanRequest& r, const Cluster& cluster, const std::vector
                  [&](const std::vector<double>& skew) { return simulate_decode(step.layer(kind), r.link, skew); });
       if (token == 0) add_ops(phase, step.ops(kind));
     }
+    waited += walk.waited()[step.busiest()];
     phase.all_reduce_s += step.all_reduce_s() / static_cast<double>(ranks);
     // The next token is known when the slowest owner has its logits, and must reach the next owner.
     std::vector<double>& ready = walk.ready();
@@ -166,7 +168,7 @@ void plan_decode(const PlanRequest& r, const Cluster& cluster, const std::vector
   }
   const auto n = static_cast<double>(ranks);
   phase.seconds = all / n;
-  phase.waiting_s = mean(walk.waited()) / n;
+  phase.waiting_s = waited / n;
   phase.sent_bytes = walk.sent_bytes() / n;
 }
 
@@ -221,7 +223,6 @@ Result<PlanResult> make_plan(const PlanRequest& request) {
     alone.cp = 1;
     alone.cached_shares.clear();
     alone.slowest = 1;
-    Phase one;
     PlanResult single;
     double unused_bytes = 0, unused_rows = 0;
     plan_prefill(alone, Cluster(alone, slot_bytes(alone.kv)), single, unused_bytes, unused_rows);

@@ -35,8 +35,10 @@ struct OpTime {
 };
 
 struct Phase {
-  double seconds = 0;       // TTFT, TTIT
-  double waiting_s = 0;     // mean over ranks of the time that compute stood still: exposed communication and skew
+  double seconds = 0;  // TTFT, TTIT
+  // Time that compute stood still: exposed communication and skew. Of a prompt, the mean over ranks; of a token, its
+  // owner's.
+  double waiting_s = 0;
   double all_reduce_s = 0;  // of tensor parallelism, never hidden
   double sent_bytes = 0;    // between ranks, by all ranks, per device of a rank
   std::vector<OpTime> ops;
