@@ -7,7 +7,7 @@
 namespace godwit::plan {
 namespace {
 
-constexpr int kGenerated = 32, kRepetitions = 4;
+constexpr int kGenerated = 32;
 
 // One test's times, of its quickest repetition: other programs only ever add to them.
 struct Times {
@@ -63,9 +63,10 @@ Result<std::vector<Profile>> profile_machine(EngineOptions options, const ModelS
     return errorf(ErrorCode::kInvalidArgument,
                   "{}: a context of {} tokens and chunks of {} are too short to measure this machine with",
                   source.label(), context, options.prefill_chunk);
-  // As far as two chunks, where reading them takes seconds; farther where it does not: attention should be seen.
-  const int deep = static_cast<int>(
-      std::min<int64_t>((source.weight_bytes() < (100U << 20) ? 8 : 2) * int64_t{chunk}, context - 2 * chunk));
+  // A small model is read quickly: farther, so that attention is seen, and more often.
+  const bool small = source.weight_bytes() < (size_t{100} << 20);
+  const int deep = static_cast<int>(std::min<int64_t>((small ? 8 : 2) * int64_t{chunk}, context - 2 * chunk));
+  const int repetitions = small ? 4 : 2;
   const SpeedTest tests[] = {{.prompt = chunk},
                              {.generated = kGenerated},
                              {.prompt = chunk, .depth = deep},
@@ -80,7 +81,7 @@ Result<std::vector<Profile>> profile_machine(EngineOptions options, const ModelS
     auto progress = [&](double share) {
       if (on_progress) on_progress((static_cast<double>(profiles.size()) + share) / std::size(tests));
     };
-    GODWIT_ASSIGN(SpeedResult result, meter.measure(test, kRepetitions, progress, stop));
+    GODWIT_ASSIGN(SpeedResult result, meter.measure(test, repetitions, progress, stop));
     profiles.push_back({test, std::move(result)});
   }
   return profiles;

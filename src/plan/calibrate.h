@@ -19,7 +19,7 @@ struct Profile {
 };
 
 // Two prompts of one chunk and two generations, each at a small and at a large depth. Takes about as long as reading
-// ten chunks. `options` name the model, its threads and its codec; nullptr in options.model's place is not needed.
+// ten chunks. `options` name the model, of which `source` is the file, its threads and its codec.
 Result<std::vector<Profile>> profile_machine(EngineOptions options, const ModelSource& source,
                                              const std::function<void(double)>& on_progress, std::stop_token stop);
 

@@ -1,7 +1,7 @@
 // The planner against the published tables of plan/paper.h.
 #include "plan/paper.h"
 
-#include <cstdio>
+#include <algorithm>
 
 #include <gtest/gtest.h>
 
@@ -23,8 +23,6 @@ TEST(Paper, TimeToFirstToken) {
     PlanRequest request = paper_request(p.tokens, 0, p.tp, p.cp);
     request.mode = dist::RingMode::kPassKv;
     const PlanResult r = planned(request);
-    std::printf("%8ld TP%-2d CP%-2d  paper %8.3f s  ours %8.3f s  %+.1f%%  efficiency %.3f\n", p.tokens, p.tp, p.cp,
-                p.seconds, r.prefill.seconds, 100 * deviation(r.prefill.seconds, p.seconds), r.efficiency);
     EXPECT_NEAR(deviation(r.prefill.seconds, p.seconds), 0, 0.05) << p.tokens << " CP" << p.cp;
   }
 }
@@ -33,8 +31,6 @@ TEST(Paper, TimeToFirstToken) {
 TEST(Paper, TimeToFirstTokenOfTensorParallelismOverNodes) {
   for (const PaperTtft& p : kPaperTensorPrefill) {
     const PlanResult r = planned(paper_request(p.tokens, 0, p.tp, p.cp));
-    std::printf("%8ld TP%-2d CP%-2d  paper %8.3f s  ours %8.3f s  %+.1f%%\n", p.tokens, p.tp, p.cp, p.seconds,
-                r.prefill.seconds, 100 * deviation(r.prefill.seconds, p.seconds));
     EXPECT_NEAR(deviation(r.prefill.seconds, p.seconds), 0, 0.10) << "TP" << p.tp;
   }
 }
@@ -51,9 +47,6 @@ TEST(Paper, PassKvAgainstPassQ) {
     request.mode.reset();
     const double own = planned(request).prefill.seconds;
     selected += own <= 1.01 * std::min(kv, q);
-    std::printf("%8ld  paper %7.3f %7.3f  ours %7.3f %7.3f  %+5.1f%% %+5.1f%%  %s\n", p.new_tokens, p.pass_kv_s,
-                p.pass_q_s, kv, q, 100 * deviation(kv, p.pass_kv_s), 100 * deviation(q, p.pass_q_s),
-                (kv < q) == (p.pass_kv_s < p.pass_q_s) ? "" : "other winner");
     EXPECT_NEAR(deviation(kv, p.pass_kv_s), 0, 0.10) << p.new_tokens;
     EXPECT_NEAR(deviation(q, p.pass_q_s), 0, 0.15) << p.new_tokens;
   }
@@ -64,8 +57,6 @@ TEST(Paper, PassKvAgainstPassQ) {
 TEST(Paper, TimeToIncrementalToken) {
   for (const PaperTtft& p : kPaperDecode) {
     const PlanResult r = planned(paper_request(p.tokens, 0, p.tp, p.cp));
-    std::printf("TP%-2d CP%-2d  paper %6.2f ms  ours %6.2f ms  %+.1f%%\n", p.tp, p.cp, 1e3 * p.seconds,
-                1e3 * r.decode.seconds, 100 * deviation(r.decode.seconds, p.seconds));
     EXPECT_NEAR(deviation(r.decode.seconds, p.seconds), 0, 0.10) << "TP" << p.tp << " CP" << p.cp;
   }
 }
