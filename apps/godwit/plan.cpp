@@ -48,7 +48,7 @@ struct Plan {
   std::vector<int> tp = {1}, cp = {1, 2, 4, 8};
   double weight_bits = 16, ffn_bits = 0, ttft = 0, ttit = 0;
   std::vector<double> cached_shares;
-  bool no_overlap = false, ops = false, tp_given = false, codec_given = false;
+  bool no_overlap = false, ops = false, codec_given = false;
   PlanRequest request;
 
   bool this_machine() const { return hardware == "this"; }
@@ -115,6 +115,8 @@ struct Plan {
   // A shape has no weights to run: the built-in model stands for it.
   Result<Device> measure_this(const std::stop_token& stop) {
     EngineOptions options = model.options;
+    if (request.chunk_tokens > 0)
+      options.prefill_chunk = static_cast<int>(std::min<int64_t>(request.chunk_tokens, 65536));
     const std::vector<std::string> shapes = shape_names();
     if (std::find(shapes.begin(), shapes.end(), options.model) != shapes.end()) options.model.clear();
     GODWIT_ASSIGN(const ModelSource source,

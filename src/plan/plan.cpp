@@ -26,6 +26,9 @@ Status check(const PlanRequest& r) {
     return refuse(fmt::format("{} cached tokens make no sense; give 0 to {}", r.cached_tokens, kMostTokens));
   if (r.page_tokens < 1 || r.page_tokens > 65536)
     return refuse(fmt::format("pages of {} tokens make no sense; give 1 to 65536", r.page_tokens));
+  if (r.chunk_tokens < 0 || r.chunk_tokens > kMostTokens)
+    return refuse(fmt::format("a chunk of {} tokens makes no sense; give 1 to {}, or 0 for the device's own",
+                              r.chunk_tokens, kMostTokens));
   if (r.batch < 1 || r.batch > 65536)
     return refuse(fmt::format("a batch of {} makes no sense; give 1 to 65536 sequences", r.batch));
   if (!(r.slowest >= 1 && r.slowest <= 1000))
