@@ -101,7 +101,8 @@ Result<T> parse(std::string_view text, const std::string& label, std::string_vie
   GODWIT_ASSIGN(result.name, read_text(top, "name", true));
   GODWIT_ASSIGN(result.description, read_text(top, "description", true));
   GODWIT_ASSIGN(const JsonObject constants, top.object("constants"));
-  for (const auto& [key, value] : constants.value().items()) {
+  for (const auto& item : constants.value().items()) {
+    const std::string& key = item.key();
     const bool known = std::any_of(fields.begin(), fields.end(), [&](const Field<T>& f) { return f.key == key; });
     if (known) continue;
     std::vector<std::string_view> keys;

@@ -1,6 +1,8 @@
 // The page of a plan: how time falls as devices are added, where it goes, and what memory it takes.
-#include <array>
+#include <algorithm>
 #include <cmath>
+#include <set>
+#include <tuple>
 
 #include "eval/page.h"
 #include "plan/report.h"
@@ -15,14 +17,23 @@ struct Series {
   std::vector<const PlanRow*> rows;  // by devices
 };
 
-// One for each prompt, degree of tensor parallelism and way of attention.
+// Whether the report has one set of degrees more than once, with different ways of attention.
+bool has_several_modes(const PlanReport& report) {
+  std::set<std::tuple<int64_t, int64_t, int, int>> seen;
+  return std::any_of(report.rows.begin(), report.rows.end(), [&](const PlanRow& r) {
+    return !seen.emplace(r.new_tokens, r.cached_tokens, r.result.tp, r.result.cp).second;
+  });
+}
+
+// One for each prompt, degree of tensor parallelism and, where there are several, way of attention.
 std::vector<Series> series_of(const PlanReport& report) {
   std::vector<Series> all;
+  const bool modes = has_several_modes(report);
   for (const PlanRow& row : report.rows) {
-    const std::string way = row.result.cp > 1 ? row.result.mode() : "";
-    std::string name =
-        fmt::format("{} tokens{}, TP{}", row.new_tokens,
-                    row.cached_tokens > 0 ? fmt::format(" after {}", row.cached_tokens) : "", row.result.tp);
+    std::string name = fmt::format("{} tokens", row.new_tokens);
+    if (row.cached_tokens > 0) name += fmt::format(" after {}", row.cached_tokens);
+    name += fmt::format(", TP{}", row.result.tp);
+    if (modes) name += ", " + row.result.mode();
     auto found = std::find_if(all.begin(), all.end(), [&](const Series& s) { return s.name == name; });
     if (found == all.end()) found = all.insert(all.end(), {name, {}});
     found->rows.push_back(&row);
