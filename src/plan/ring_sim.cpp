@@ -68,11 +68,12 @@ class LayerRun {
 };
 
 // What goes around is `bytes[r]` of rank r; step j of rank k works on what came from rank k - j, and costs
-// seconds(k, k - j). Two buffers: a message may come while the one before it is worked on, not earlier.
+// seconds(k, k - j). Two buffers: a message may come while the one before it is worked on, not earlier; both ends
+// launch it after the step before.
 template <class Seconds>
 void ring(LayerRun& run, const RingLayer& layer, const std::vector<double>& bytes, const Seconds& seconds) {
   const size_t n = run.ranks();
-  std::vector<Task> arrived(n, TaskGraph::kNone), worked(n, TaskGraph::kNone);  // of this step; of the step before
+  std::vector<Task> arrived(n, TaskGraph::kNone);  // for this step
   for (size_t j = 0; j < n; ++j) {
     std::vector<Task> coming(n, TaskGraph::kNone);
     std::vector<Task> launched(n, TaskGraph::kNone);
@@ -82,11 +83,10 @@ void ring(LayerRun& run, const RingLayer& layer, const std::vector<double>& byte
     for (size_t k = 0; k < n; ++k) work[k] = run.compute(k, seconds(k, (k + n - j) % n, j), arrived[k]);
     for (size_t k = 0; j + 1 < n && k < n; ++k) {
       const size_t to = (k + 1) % n;
-      std::vector<Task> after = {launched[k], launched[to], arrived[k], worked[to]};
+      std::vector<Task> after = {launched[k], launched[to]};
       if (!layer.overlapped) after.insert(after.end(), {work[k], work[to]});
       coming[to] = run.send(k, bytes[(k + n - j) % n], after);
     }
-    worked = std::move(work);
     arrived = std::move(coming);
   }
 }

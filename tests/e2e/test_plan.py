@@ -2,10 +2,11 @@
 
 import json
 import re
+import subprocess
 
 import pytest
 
-from conftest import MODELS, words
+from conftest import MODELS, REPOSITORY, TIMEOUT_S, words
 
 LARGE = ("-m", "llama-3.1-405b", "--ffn-bits", "8", "--tp", "8", "--page", "1")
 
@@ -109,3 +110,53 @@ def test_hostile_hardware_is_refused(godwit, tmp_path):
         file.write_text(text)
         message = godwit.refuses(1, "plan", "--hardware", str(file), "--cp", "1")
         assert word in message and "hw.json" in message
+
+
+class Fit:
+    def __init__(self, godwit, folder):
+        self.godwit, self.folder = godwit, folder
+
+    def __call__(self, *arguments):
+        command = [str(REPOSITORY / "tools/fit_hardware"), "--godwit", self.godwit.path, *arguments]
+        return subprocess.run(command, capture_output=True, text=True, env=self.godwit.env, timeout=TIMEOUT_S)
+
+    def file(self, name, text):
+        (self.folder / name).write_text(text)
+        return str(self.folder / name)
+
+
+@pytest.fixture
+def fit(godwit, tmp_path):
+    return Fit(godwit, tmp_path)
+
+
+def test_the_shipped_constants_are_what_the_fit_finds(fit, tmp_path):
+    shipped = json.loads((REPOSITORY / "assets/hardware/h100.json").read_text())
+    start = json.loads(json.dumps(shipped))
+    keys = ["matmul_tflops", "prefill_layer_us", "ring_step_us"]
+    for key in keys:
+        start["constants"][key]["value"] *= 1.5
+    begin, out = fit.file("start.json", json.dumps(start)), tmp_path / "out.json"
+    runs = str(REPOSITORY / "tests/data/plan/paper_prefill.txt")
+    done = fit("--hardware", begin, "--fit", ",".join(keys), "--out", str(out), runs)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(out.read_text())["constants"]
+    for key in keys:
+        assert found[key]["value"] == pytest.approx(shipped["constants"][key]["value"], rel=0.01), key
+        assert found[key]["source"] == "fitted"
+    assert "worst 2." in done.stdout
+
+
+@pytest.mark.parametrize(
+    "runs, key, word",
+    [
+        ("-p 100 --cp 1 => ttft\n", "matmul_tflops", "runs.txt:1"),
+        ("-p 100 --cp 1 => ttft 1\n", "speed", "speed"),
+        ("-p 0 --cp 1 => ttft 1\n", "matmul_tflops", "0 tokens"),
+        ("-p 100 --cp 1,2 => ttft 1\n", "matmul_tflops", "2 rows"),
+    ],
+)
+def test_the_fit_says_what_is_wrong(fit, runs, key, word):
+    hardware = str(REPOSITORY / "assets/hardware/h100.json")
+    done = fit("--hardware", hardware, "--fit", key, fit.file("runs.txt", runs))
+    assert done.returncode == 1 and word in done.stderr and "Traceback" not in done.stderr
