@@ -37,7 +37,7 @@ struct Line {
 Line line_through(double small_work, double small_s, double large_work, double large_s) {
   const double slope = (large_s - small_s) / (large_work - small_work);
   const double fixed = large_s - slope * large_work;
-  if (!(slope > 0) || !(fixed >= 0)) return {large_work / large_s, 0};
+  if (!(slope > 0) || !(fixed >= 0)) return {large_work / std::max(large_s, 1e-9), 0};
   return {1 / slope, fixed};
 }
 
