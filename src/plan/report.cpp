@@ -39,8 +39,13 @@ std::string percent(double share) {
   return fmt::format("{:.1f}%", 100 * share);
 }
 
+// Descriptions may make absurd demands, more than an integer holds.
+std::string amount(double bytes) {
+  return bytes_text(static_cast<uint64_t>(std::min(bytes, 1e18)));
+}
+
 std::string memory_text(const PlanResult& r) {
-  return bytes_text(static_cast<uint64_t>(r.memory.total()));
+  return amount(r.memory.total());
 }
 
 // Lines of one prompt, in the order in which prompts came first.
@@ -179,8 +184,7 @@ std::string plan_table(const PlanReport& report) {
                      r.longest_context > 0 ? std::to_string(r.longest_context) : "none"});
   }
   std::string text = fmt::format("{}, {} of weights, KV in {}; {}\n\n", report.model.name,
-                                 bytes_text(static_cast<uint64_t>(report.model.weight_bytes)), report.kv_codec,
-                                 report.device.description);
+                                 amount(report.model.weight_bytes), report.kv_codec, report.device.description);
   text += aligned(lines, 4);
   const std::vector<Choice> all = choices(report);
   if (!all.empty()) text += "\n";
@@ -193,7 +197,7 @@ std::string plan_table(const PlanReport& report) {
   if (too_much)
     text += fmt::format(
         "A device has {}; where that is too little, add devices, lower --chunk or choose a smaller --kv-codec.\n",
-        bytes_text(static_cast<uint64_t>(report.device.memory_bytes)));
+        amount(report.device.memory_bytes));
   const bool beyond = std::any_of(report.rows.begin(), report.rows.end(), [&](const PlanRow& row) {
     return row.new_tokens + row.cached_tokens > report.model.config.context_length;
   });
