@@ -46,6 +46,7 @@ int main(int argc, char** argv) {
   add_tokenize(program);
   add_bench(program);
   add_eval(program);
+  add_plan(program);
   add_inspect(program);
   add_quantize(program);
   add_tune(program);

@@ -21,6 +21,7 @@ void add_chat(Program& program);
 void add_bench(Program& program);
 void add_eval(Program& program);
 void add_sweep(Program& program, CLI::App& eval);
+void add_plan(Program& program);
 void add_inspect(Program& program);
 void add_tokenize(Program& program);
 void add_quantize(Program& program);

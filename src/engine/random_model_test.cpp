@@ -31,9 +31,11 @@ class RandomModel : public ::testing::Test {
 
 TEST(Shapes, HaveThePublishedNumberOfParameters) {
   const std::pair<const char*, uint64_t> published[] = {
-      {"llama-3.2-1b", 1235814400}, {"llama-3.2-3b", 3212749824}, {"llama-3.1-8b", 8030261248},
-      {"qwen2.5-0.5b", 494032768},  {"qwen2.5-7b", 7615616512},   {"qwen3-0.6b", 596049920},
-      {"qwen3-8b", 8190735360},     {"mistral-7b", 7248023552},   {"gemma-2-2b", 2614341888}};
+      {"llama-3.2-1b", 1235814400},   {"llama-3.2-3b", 3212749824},     {"llama-3.1-8b", 8030261248},
+      {"qwen2.5-0.5b", 494032768},    {"qwen2.5-7b", 7615616512},       {"qwen3-0.6b", 596049920},
+      {"llama-3.1-70b", 70553706496}, {"llama-3.1-405b", 405853388800}, {"qwen2.5-72b", 72706203648},
+      {"qwen3-32b", 32762123264},     {"mixtral-8x7b", 46702792704},    {"qwen3-8b", 8190735360},
+      {"mistral-7b", 7248023552},     {"gemma-2-2b", 2614341888}};
   for (const auto& [name, parameters] : published)
     EXPECT_EQ(shape_parameters(value_of(find_shape(name))), parameters) << name;
 }

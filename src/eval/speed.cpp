@@ -56,6 +56,7 @@ Result<SpeedResult> SpeedMeter::measure(const SpeedTest& test, int repetitions,
     result.samples.push_back(test.tokens() / run.seconds);
     result.matmul_seconds += run.matmul_seconds;
     result.attention_seconds += run.attention_seconds;
+    if (i == 0 || run.seconds < result.quickest.seconds) result.quickest = run;
   }
   const Spread spread = spread_of(result.samples);
   result.mean = spread.mean;

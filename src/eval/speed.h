@@ -28,6 +28,11 @@ struct SpeedResult {
   double mean = 0, deviation = 0;
   // With EngineOptions::profile: seconds of all repetitions together.
   double matmul_seconds = 0, attention_seconds = 0;
+  // The quickest repetition: the one that other programs disturbed least.
+  struct Run {
+    double seconds = 0, matmul_seconds = 0, attention_seconds = 0;
+  };
+  Run quickest;
 };
 
 struct Spread {
@@ -47,9 +52,7 @@ class SpeedMeter {
                               std::stop_token stop = {});
 
  private:
-  struct Run {
-    double seconds = 0, matmul_seconds = 0, attention_seconds = 0;
-  };
+  using Run = SpeedResult::Run;
   Status reach(int depth, std::stop_token stop);
   Result<Run> run_prompt(int tokens, std::stop_token stop);
   Result<Run> run_generation(int tokens, std::stop_token stop);

@@ -1,5 +1,7 @@
 #include "eval/speed.h"
 
+#include <algorithm>
+
 #include <gtest/gtest.h>
 
 #include "engine/test_engine.h"
@@ -79,6 +81,8 @@ TEST(Roofline, SharesAreWorkOverTimeOverLimit) {
   EXPECT_GT(result.matmul_seconds, 0);
   EXPECT_GT(result.attention_seconds, 0);
   EXPECT_LT(result.matmul_seconds + result.attention_seconds, result.seconds[0] + result.seconds[1]);
+  EXPECT_EQ(result.quickest.seconds, std::min(result.seconds[0], result.seconds[1]));
+  EXPECT_LT(result.quickest.matmul_seconds + result.quickest.attention_seconds, result.quickest.seconds);
 
   const ModelSource source = value_of(ModelSource::open(model_path("qwen3")));
   const CostModel cost = value_of(CostModel::make(source, {.head_dim = source.config().head_dim}));
