@@ -60,7 +60,8 @@ class Engine {
   Result<std::vector<TokenId>> tokenize(std::string_view text) const { return tokenize(text, TokenizeOptions()); }
   Result<std::vector<TokenId>> tokenize(std::string_view text, TokenizeOptions options) const;
   std::string detokenize(std::span<const TokenId> tokens, bool keep_special = false) const;
-  std::span<const TokenId> end_tokens() const;  // what ends an answer
+  std::string_view token_bytes(TokenId token) const;  // inside a text; they need not be UTF-8
+  std::span<const TokenId> end_tokens() const;        // what ends an answer
 
   // The conversation in the model's own template, as tokens. Text inside messages never becomes a special token.
   Result<std::vector<TokenId>> chat_tokens(std::span<const ChatMessage> messages,

@@ -26,6 +26,8 @@ class AnswerWriter {
   std::string rest();
 
   int tokens() const { return tokens_; }
+  // Which stop string ended the answer, as an index into the options' list.
+  std::optional<size_t> stop() const { return stops_.matched(); }
 
  private:
   AnswerWriter(const Vocabulary& vocabulary, int vocab_size, SamplingOptions sampling, StopMatcher stops,

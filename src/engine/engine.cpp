@@ -122,6 +122,10 @@ std::string Engine::detokenize(std::span<const TokenId> tokens, bool keep_specia
   return impl_->vocabulary->tokenizer.decode(tokens, keep_special);
 }
 
+std::string_view Engine::token_bytes(TokenId token) const {
+  return impl_->vocabulary->tokenizer.piece(token);
+}
+
 std::span<const TokenId> Engine::end_tokens() const {
   return impl_->vocabulary->end_tokens;
 }

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <map>
 #include <set>
@@ -21,7 +22,10 @@ struct Work {  // belongs to the service's thread once it is submitted
   std::shared_ptr<const std::vector<int32_t>> prompt;
   std::vector<TokenId> tokens;  // prompt and answer
   std::unique_ptr<KvSequence> sequence;
+  std::string space;  // of the prefix cache
+  std::chrono::steady_clock::time_point submitted = std::chrono::steady_clock::now();
   int cached = 0;
+  double waited_seconds = -1;  // not yet begun
 };
 
 }  // namespace
@@ -31,6 +35,7 @@ struct Service::Impl final : SchedMemory {
       : engine(std::move(e)), options(o), scheduler(sched_options()) {
     {
       std::lock_guard lock(engine->mutex);
+      stats.kv_budget_bytes = engine->pool->budget_bytes();
       prefixes.emplace(*engine->pool, engine->model->kv_shape(), PrefixIndex::Options{attention_tokens()});
     }
     thread = std::jthread([this](const std::stop_token& stop) { run(stop); });
@@ -92,14 +97,13 @@ struct Service::Impl final : SchedMemory {
   void end(uint64_t id, FinishReason finish, std::string error = {});
 
   // --- SchedMemory, with engine->mutex held
-  std::string_view space(const Work& work) const { return work.request.principal; }
   // A request computes its last token itself.
   std::span<const int32_t> shareable(const Work& work) const {
     return std::span(*work.prompt).first(work.prompt->size() - 1);
   }
   size_t cached(uint64_t id) const override {
     const Work& work = *works.at(id);
-    return options.prefix_cache ? prefixes->matched(space(work), shareable(work)) : 0;
+    return options.prefix_cache ? prefixes->matched(work.space, shareable(work)) : 0;
   }
   bool fits(uint64_t, size_t tokens) const override {
     const KvShape shape = engine->model->kv_shape();
@@ -111,8 +115,10 @@ struct Service::Impl final : SchedMemory {
   size_t begin(uint64_t id) override {
     Work& work = *works.at(id);
     work.sequence = std::make_unique<KvSequence>(*engine->pool, engine->model->kv_shape());
+    if (work.waited_seconds < 0)
+      work.waited_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - work.submitted).count();
     if (!options.prefix_cache) return 0;
-    const size_t found = prefixes->share(space(work), shareable(work), *work.sequence);
+    const size_t found = prefixes->share(work.space, shareable(work), *work.sequence);
     if (work.writer.tokens() == 0) work.cached = static_cast<int>(found);
     return found;
   }
@@ -178,8 +184,9 @@ Result<uint64_t> Service::submit(ServiceRequest request, ServiceCallbacks callba
   GODWIT_ASSIGN(AnswerWriter writer, AnswerWriter::make(*e.vocabulary, vocab, request.options));
   auto prompt = std::make_shared<const std::vector<int32_t>>(request.prompt);
   std::vector<TokenId> tokens = *prompt;
+  std::string space = request.principal + '\0' + request.salt;
   auto work = std::make_unique<Work>(Work{0, std::move(request), std::move(callbacks), std::move(writer),
-                                          std::move(prompt), std::move(tokens), nullptr, 0});
+                                          std::move(prompt), std::move(tokens), nullptr, std::move(space)});
   std::lock_guard lock(s.mutex);
   if (const size_t waiting = s.submitted.size() + s.stats.waiting;
       waiting >= static_cast<size_t>(s.options.most_waiting)) {
@@ -239,6 +246,7 @@ void Service::Impl::step() {
   std::vector<Rows> prefills, decodes;
   std::vector<Said> said;
   SchedStep plan;
+  uint64_t kv_bytes = 0;
   {
     std::lock_guard lock(engine->mutex);
     plan = scheduler.next(*this);
@@ -261,8 +269,9 @@ void Service::Impl::step() {
     compute(Phase::kDecode, decodes, said);
     if (options.prefix_cache)
       for (const Rows& rows : prefills)
-        prefixes->remember(space(*rows.work), std::span(*rows.work->prompt).first(rows.begin + rows.count),
+        prefixes->remember(rows.work->space, std::span(*rows.work->prompt).first(rows.begin + rows.count),
                            *rows.work->sequence);
+    kv_bytes = engine->pool->bytes_in_use();
   }
   {
     std::lock_guard lock(mutex);
@@ -271,6 +280,7 @@ void Service::Impl::step() {
     stats.running = scheduler.running();
     stats.waiting = scheduler.waiting();
     stats.prefix_blocks = prefixes->blocks();
+    stats.kv_bytes_in_use = kv_bytes;
   }
   for (uint64_t id : plan.failed)
     end(id, FinishReason::kKvExhausted,
@@ -350,22 +360,30 @@ void Service::Impl::tell(const Said& said) {
 }
 
 void Service::Impl::end(uint64_t id, FinishReason finish, std::string error) {
+  uint64_t kv_bytes = 0;
   {
     std::lock_guard lock(engine->mutex);
     scheduler.remove(id, *this);
+    kv_bytes = engine->pool->bytes_in_use();
   }
   const std::unique_ptr<Work> ended = std::move(works.at(id));
   works.erase(id);
   Work& work = *ended;
-  const ServiceAnswer answer{finish, std::move(error), static_cast<int>(work.prompt->size()), work.cached,
-                             work.writer.tokens()};
+  const ServiceAnswer answer{finish,
+                             std::move(error),
+                             static_cast<int>(work.prompt->size()),
+                             work.cached,
+                             work.writer.tokens(),
+                             static_cast<int>(work.writer.stop().value_or(-1)),
+                             std::max(work.waited_seconds, 0.0)};
   if (std::string rest = work.writer.rest();
       !rest.empty() && finish != FinishReason::kCancelled && work.callbacks.on_piece)
-    work.callbacks.on_piece({work.tokens.back(), std::move(rest), 0, {}});
+    work.callbacks.on_piece({work.tokens.back(), std::move(rest), 0, {}, false});
   {
     std::lock_guard lock(mutex);
     stats.running = scheduler.running();
     stats.waiting = scheduler.waiting();
+    stats.kv_bytes_in_use = kv_bytes;
     ++(!answer.error.empty() ? stats.failed : finish == FinishReason::kCancelled ? stats.cancelled : stats.answered);
     stats.prompt_tokens += static_cast<uint64_t>(answer.prompt_tokens);
     stats.cached_tokens += static_cast<uint64_t>(answer.cached_tokens);
