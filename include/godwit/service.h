@@ -28,7 +28,7 @@ struct ServiceRequest {
   std::vector<TokenId> prompt;
   GenerateOptions options;
   std::string principal;  // who asks: fairness is between principals, and none sees what another's prompts left
-  std::string salt;       // likewise between requests of one principal whose salts differ
+  std::string salt = {};  // likewise between requests of one principal whose salts differ
   int priority = 0;       // higher first
 };
 

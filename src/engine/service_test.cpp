@@ -98,6 +98,26 @@ TEST(Service, WarmEqualsColdAndIsReported) {
   EXPECT_EQ(cold_answer.answer.cached_tokens, 0);
   EXPECT_EQ(warm.answer.cached_tokens, 448);  // whole pages of the 499 tokens before the last
   EXPECT_EQ(other.answer.cached_tokens, 0);   // nobody sees what another's prompt left
+  const Outcome salted =
+      client.ask({.prompt = tokens, .options = greedy(20), .principal = "a", .salt = "pepper"}).get();
+  EXPECT_EQ(salted.answer.cached_tokens, 0);
+  EXPECT_EQ(salted.tokens, cold_answer.tokens);
+  EXPECT_GT(service->stats().kv_bytes_in_use, 0u);
+}
+
+TEST(Service, SaysWhichStopEndedAnAnswerAndWhatIsText) {
+  const Engine engine = open(small_engine());
+  auto service = serve(engine);
+  Client client(*service);
+  const Outcome free = client.ask({.prompt = prompt(20), .options = greedy(30), .principal = {}}).get();
+  ASSERT_GT(free.text.size(), 8u);
+  EXPECT_EQ(free.answer.stop, -1);
+  GenerateOptions options = greedy(30);
+  options.stop = {"no such text", free.text.substr(6, 2)};
+  const Outcome stopped = client.ask({.prompt = prompt(20), .options = options, .principal = {}}).get();
+  EXPECT_EQ(stopped.answer.stop, 1);
+  EXPECT_EQ(stopped.answer.finish, FinishReason::kStop);
+  EXPECT_EQ(stopped.text, free.text.substr(0, free.text.find(options.stop[1])));
 }
 
 // So little memory that requests give way to one another; answers are the same.
