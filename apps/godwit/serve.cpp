@@ -57,6 +57,8 @@ void add_serve(Program& program) {
   // CLI11 reads configuration files for the program only; what serve does not know falls through to there.
   program.app.set_config("--config", "", "TOML file with options of verbs, e.g. [serve] and below it port = 8000")
       ->group("");
+  program.app.allow_config_extras(CLI::config_extras_mode::error);
+  verb->allow_config_extras(CLI::config_extras_mode::error);
   verb->fallthrough();
   verb->footer("--config FILE reads these options from a TOML file: a line [serve], then lines like port = 8000.");
   auto* server = verb->add_option_group("server");

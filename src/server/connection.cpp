@@ -10,6 +10,8 @@ namespace asio = boost::asio;
 
 namespace {
 constexpr int kLingerSeconds = 2;
+// Of the kernel's memory. It would lend megabytes to each client that does not read.
+constexpr int kSendBufferBytes = 256 << 10;
 constexpr size_t kPipelinedBytes = size_t{64} << 10;  // of later requests, while one is being answered
 }  // namespace
 
@@ -97,6 +99,7 @@ void Connection::start() {
   error_code ec;
   transport_->socket().set_option(Tcp::no_delay(true), ec);
   transport_->socket().set_option(asio::socket_base::keep_alive(true), ec);
+  transport_->socket().set_option(asio::socket_base::send_buffer_size(kSendBufferBytes), ec);
   if (const auto end = transport_->socket().remote_endpoint(ec); !ec) peer_ = end.address().to_string();
   wait_at_most(read_timer_, limits_.request_seconds, &Connection::close);
   transport_->handshake([self = shared_from_this()](error_code failed, size_t) {
