@@ -30,6 +30,7 @@ struct ServiceRequest {
   std::string principal;  // who asks: fairness is between principals, and none sees what another's prompts left
   std::string salt = {};  // likewise between requests of one principal whose salts differ
   int priority = 0;       // higher first
+  bool embed = false;     // no text: ServiceAnswer::embedding
 };
 
 struct ServiceAnswer {
@@ -38,8 +39,9 @@ struct ServiceAnswer {
   int prompt_tokens = 0;
   int cached_tokens = 0;  // of them, that were not computed for this request
   int completion_tokens = 0;
-  int stop = -1;              // which of options.stop ended it; -1: none
-  double waited_seconds = 0;  // before anything was computed
+  int stop = -1;                      // which of options.stop ended it; -1: none
+  double waited_seconds = 0;          // before anything was computed
+  std::vector<float> embedding = {};  // mean over the prompt of what the last layer made of each token, of length 1
 };
 
 struct ServiceCallbacks {

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "engine/answer.h"
+#include "engine/embedding.h"
 #include "engine/engine_impl.h"
 #include "kv/prefix_index.h"
 #include "sched/scheduler.h"
@@ -23,6 +24,7 @@ struct Work {  // belongs to the service's thread once it is submitted
   std::vector<TokenId> tokens;  // prompt and answer
   std::unique_ptr<KvSequence> sequence;
   std::string space;  // of the prefix cache
+  EmbeddingSum embedding = {};
   std::chrono::steady_clock::time_point submitted = std::chrono::steady_clock::now();
   int cached = 0;
   double waited_seconds = -1;  // not yet begun
@@ -97,13 +99,15 @@ struct Service::Impl final : SchedMemory {
   void end(uint64_t id, FinishReason finish, std::string error = {});
 
   // --- SchedMemory, with engine->mutex held
+  // An embedding is made of every token, so none may be skipped.
+  bool looks_back(const Work& work) const { return options.prefix_cache && !work.request.embed; }
   // A request computes its last token itself.
   std::span<const int32_t> shareable(const Work& work) const {
     return std::span(*work.prompt).first(work.prompt->size() - 1);
   }
   size_t cached(uint64_t id) const override {
     const Work& work = *works.at(id);
-    return options.prefix_cache ? prefixes->matched(work.space, shareable(work)) : 0;
+    return looks_back(work) ? prefixes->matched(work.space, shareable(work)) : 0;
   }
   bool fits(uint64_t, size_t tokens) const override {
     const KvShape shape = engine->model->kv_shape();
@@ -117,7 +121,8 @@ struct Service::Impl final : SchedMemory {
     work.sequence = std::make_unique<KvSequence>(*engine->pool, engine->model->kv_shape());
     if (work.waited_seconds < 0)
       work.waited_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - work.submitted).count();
-    if (!options.prefix_cache) return 0;
+    work.embedding = {};
+    if (!looks_back(work)) return 0;
     const size_t found = prefixes->share(work.space, shareable(work), *work.sequence);
     if (work.writer.tokens() == 0) work.cached = static_cast<int>(found);
     return found;
@@ -325,12 +330,17 @@ void Service::Impl::forward(Phase phase, std::span<const Rows> list, std::vector
                         .prompt_end = static_cast<int32_t>(rows.work->prompt->size())});
     const auto from = rows.work->tokens.begin() + static_cast<ptrdiff_t>(rows.begin);
     tokens.insert(tokens.end(), from, from + static_cast<ptrdiff_t>(rows.count));
-    if (!rows.samples) continue;
+    if (!rows.samples || rows.work->request.embed) continue;
     last.push_back(end - 1);
     who.push_back(rows.work);
   }
   const PlannedSegments group{(phase == Phase::kDecode ? e.decode_planner : e.prefill_planner).get(), segments};
   e.model->forward(*e.workspace, {.tokens = tokens, .groups = {&group, 1}, .phase = phase});
+  for (size_t i = 0; i < list.size(); ++i) {
+    if (!list[i].work->request.embed) continue;
+    list[i].work->embedding.add(*e.model, *e.workspace, *e.backend, segments[i].row_begin, segments[i].row_end);
+    if (list[i].samples) said.push_back({list[i].work->id, {}, FinishReason::kStop, {}});
+  }
   const auto vocab = static_cast<size_t>(e.model->config().vocab_size),
              most = static_cast<size_t>(e.workspace->max_logit_rows());
   std::vector<float> values;
@@ -375,7 +385,8 @@ void Service::Impl::end(uint64_t id, FinishReason finish, std::string error) {
                              work.cached,
                              work.writer.tokens(),
                              static_cast<int>(work.writer.stop().value_or(-1)),
-                             std::max(work.waited_seconds, 0.0)};
+                             std::max(work.waited_seconds, 0.0),
+                             work.embedding.unit_mean()};
   if (std::string rest = work.writer.rest();
       !rest.empty() && finish != FinishReason::kCancelled && work.callbacks.on_piece)
     work.callbacks.on_piece({work.tokens.back(), std::move(rest), 0, {}, false});

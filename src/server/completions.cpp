@@ -95,33 +95,6 @@ class CompletionForm final : public AnswerForm {
   const Json head_;
 };
 
-// A text, texts, token ids, or lists of token ids.
-ApiResult<void> read_prompts(const App& app, const Fields& fields, Plan& plan) {
-  const nlohmann::json* prompt = fields.find("prompt");
-  if (prompt == nullptr) return bad_field("prompt", "'prompt' is missing");
-  const bool many = prompt->is_array() && !prompt->empty() && !prompt->front().is_number();
-  const size_t count = many ? prompt->size() : 1;
-  if (count * static_cast<size_t>(plan.choices) > static_cast<size_t>(app.options.limits.choices))
-    return bad_field("prompt", fmt::format("{} prompts with {} answers each are more than {} answers", count,
-                                           plan.choices, app.options.limits.choices));
-  for (size_t i = 0; i < count; ++i) {
-    const nlohmann::json& one = many ? (*prompt)[i] : *prompt;
-    std::vector<TokenId> tokens;
-    if (one.is_string()) {
-      auto encoded = app.engine.tokenize(one.get_ref<const std::string&>());
-      if (!encoded) return tl::unexpected(to_api_error(encoded.error()));
-      tokens = std::move(*encoded);
-    } else {
-      const nlohmann::json holder = {{"prompt", one}};
-      GODWIT_ASSIGN(const Fields inner, Fields::of(holder));
-      GODWIT_TRY(inner.read("prompt", tokens));
-    }
-    if (tokens.empty()) return bad_field("prompt", "'prompt' is empty");
-    plan.prompts.push_back(std::move(tokens));
-  }
-  return {};
-}
-
 }  // namespace
 
 ApiResult<void> completions(const App& app, const Call& call) {
@@ -141,7 +114,7 @@ ApiResult<void> completions(const App& app, const Call& call) {
     if (!plan.stream) return bad_field("stream_options", "'stream_options' needs 'stream': true");
     GODWIT_TRY(inner.read("include_usage", usage));
   }
-  GODWIT_TRY(read_prompts(app, fields, plan));
+  GODWIT_TRY(read_prompts(app, fields, "prompt", plan));
   auto form = std::make_unique<CompletionForm>(app, call, plan, usage);
   return generate(app, call, std::move(plan), std::move(form));
 }

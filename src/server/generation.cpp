@@ -43,7 +43,8 @@ class Generation : public std::enable_shared_from_this<Generation> {
                              .options = plan.options,
                              .principal = call_.principal,
                              .salt = plan.salt,
-                             .priority = plan.priority};
+                             .priority = plan.priority,
+                             .embed = plan.embed};
       request.options.sampling.seed += i;
       const auto prompt_tokens = static_cast<int>(request.prompt.size());
       auto id = app_.service.submit(std::move(request), callbacks(i));

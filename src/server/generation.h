@@ -17,6 +17,7 @@ struct Plan {
   std::string salt;  // see ServiceRequest
   int priority = 0;
   bool stream = false;
+  bool embed = false;  // see ServiceRequest
 };
 
 struct Usage {

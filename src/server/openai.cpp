@@ -76,6 +76,34 @@ ApiResult<std::vector<ChatMessage>> read_messages(const Fields& fields, std::str
   return messages;
 }
 
+ApiResult<void> read_prompts(const App& app, const Fields& fields, std::string_view key, Plan& plan) {
+  const nlohmann::json* prompt = fields.find(key);
+  const std::string name = fields.name(key);
+  if (prompt == nullptr) return bad_field(name, fmt::format("'{}' is missing", name));
+  const bool many = prompt->is_array() && !prompt->empty() && !prompt->front().is_number();
+  const size_t count = many ? prompt->size() : 1;
+  const int most = plan.embed ? app.options.limits.embeddings : app.options.limits.choices;
+  if (count * static_cast<size_t>(plan.choices) > static_cast<size_t>(most))
+    return bad_field(name, fmt::format("'{}': {} texts with {} answers each are more than {} answers", name, count,
+                                       plan.choices, most));
+  for (size_t i = 0; i < count; ++i) {
+    const nlohmann::json& one = many ? (*prompt)[i] : *prompt;
+    std::vector<TokenId> tokens;
+    if (one.is_string()) {
+      auto encoded = app.engine.tokenize(one.get_ref<const std::string&>());
+      if (!encoded) return tl::unexpected(to_api_error(encoded.error()));
+      tokens = std::move(*encoded);
+    } else {
+      const nlohmann::json holder = {{name, one}};
+      GODWIT_ASSIGN(const Fields inner, Fields::of(holder));
+      GODWIT_TRY(inner.read(name, tokens));
+    }
+    if (tokens.empty()) return bad_field(name, fmt::format("'{}' is empty", name));
+    plan.prompts.push_back(std::move(tokens));
+  }
+  return {};
+}
+
 ApiResult<std::vector<TokenId>> chat_prompt(const App& app, const std::vector<ChatMessage>& messages) {
   auto tokens = app.engine.chat_tokens(messages);
   if (!tokens) return tl::unexpected(to_api_error(tokens.error()));

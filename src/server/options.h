@@ -18,6 +18,7 @@ struct Limits {
   int write_seconds = 30;    // in which a client reads nothing of its answer
   int prompt_tokens = 0;     // 0: as many as the context holds
   int output_tokens = 0;     // of one answer; 0: as many as the context holds
+  int embeddings = 128;      // texts of one request for embeddings
   int choices = 16;          // answers to one request
 };
 

@@ -5,6 +5,7 @@ import math
 import threading
 
 import anthropic
+import numpy
 import openai
 import pytest
 
@@ -101,6 +102,20 @@ def test_completions(client):
     chunks = list(streamed)
     assert "".join(c.choices[0].text for c in chunks if c.choices) == one.choices[0].text
     assert chunks[-1].usage == one.usage
+
+
+def test_embeddings(client, module_godwit):
+    texts = ["The king rode home.", "The king rode to his home.", "7 + 5 = 12"]
+    answer = client.embeddings.create(model="built-in", input=texts)  # the client asks for base64
+    plain = client.embeddings.create(model="built-in", input=texts, encoding_format="float")
+    assert [d.index for d in answer.data] == [0, 1, 2] and answer.usage.prompt_tokens > 10
+    assert answer.usage.total_tokens == answer.usage.prompt_tokens
+    vectors = numpy.array([d.embedding for d in answer.data])
+    assert numpy.allclose(vectors, [d.embedding for d in plain.data], atol=1e-7)
+    assert numpy.allclose(numpy.linalg.norm(vectors, axis=1), 1, atol=1e-5)
+    assert vectors[0] @ vectors[1] > vectors[0] @ vectors[2]
+    with pytest.raises(openai.BadRequestError, match="dimensions"):
+        client.embeddings.create(model="built-in", input="x", dimensions=8)
 
 
 def test_tokenize_and_back(server):
