@@ -16,7 +16,7 @@ struct Serve {
   ModelFlags model;
   server::Options options;
   ServiceOptions service;
-  std::string body_limit = "16MiB", header_limit = "16KiB";
+  std::string body_limit = "16MiB", all_bodies_limit = "512MiB", header_limit = "16KiB";
   bool no_prefix_cache = false, no_log = false;
 
   Status run() {
@@ -24,6 +24,7 @@ struct Serve {
     opened.log = !no_log;
     service.prefix_cache = !no_prefix_cache;
     GODWIT_ASSIGN(opened.limits.body_bytes, parse_bytes(body_limit));
+    GODWIT_ASSIGN(opened.limits.all_body_bytes, parse_bytes(all_bodies_limit));
     GODWIT_ASSIGN(opened.limits.header_bytes, parse_bytes(header_limit));
     GODWIT_ASSIGN(auto server, server::Server::listen(opened));  // before the model: a port in use shows at once
     GODWIT_ASSIGN(Engine engine, model.open());
@@ -85,6 +86,9 @@ void add_serve(Program& program) {
       ->capture_default_str();
   limits->add_option("--max-connections", l.connections, "Open connections")->capture_default_str()->check(positive);
   limits->add_option("--max-body", state->body_limit, "Size of a request's body")->capture_default_str();
+  limits
+      ->add_option("--max-all-bodies", state->all_bodies_limit, "Size of all that arrive or are being prepared at once")
+      ->capture_default_str();
   limits->add_option("--max-header", state->header_limit, "Size of a request's headers")->capture_default_str();
   limits->add_option("--max-prompt-tokens", l.prompt_tokens, "Tokens of a prompt (default: what the context holds)")
       ->check(positive);

@@ -82,12 +82,26 @@ class Connection::Exchange final : public Reply, public std::enable_shared_from_
   RequestRecord record_;
 };
 
+// Bytes of a request, counted until it is gone.
+struct Connection::Memory {
+  explicit Memory(std::shared_ptr<std::atomic<size_t>> of_all) : all(std::move(of_all)) {}
+  ~Memory() { *all -= bytes; }
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+  void add(size_t more) {
+    bytes += more;
+    *all += more;
+  }
+  std::shared_ptr<std::atomic<size_t>> all;
+  size_t bytes = 0;
+};
+
 Connection::Connection(std::unique_ptr<Transport> transport, const Limits& limits,
                        std::shared_ptr<const ConnectionHooks> hooks)
     : transport_(std::move(transport)),
       limits_(limits),
       hooks_(std::move(hooks)),
-      reader_(limits_),
+      reader_(limits_, hooks_->admit),
       read_timer_(strand()),
       write_timer_(strand()) {}
 
@@ -147,6 +161,14 @@ void Connection::on_read(error_code ec, size_t bytes) {
     return reader_.held_bytes() > kPipelinedBytes ? close() : read();
   }
   if (reader_.empty()) wait_at_most(read_timer_, limits_.request_seconds, &Connection::read_timed_out);
+  if (!memory_) memory_ = std::make_shared<Memory>(hooks_->body_bytes);
+  memory_->add(bytes);
+  if (*hooks_->body_bytes > limits_.all_body_bytes)
+    return refuse(to_response({.status = 503,
+                               .message = "too many long requests at once; try again later",
+                               .code = "too_many_bytes",
+                               .retry_after_seconds = 1},
+                              ApiStyle::kOpenAi, {}));
   on_state(reader_.feed(data));
 }
 
@@ -160,22 +182,28 @@ void Connection::on_state(RequestReader::State state) {
     case RequestReader::State::kDone:
       on_request();
       break;
-    case RequestReader::State::kBad: {
-      RequestRecord record;
-      record.peer = peer_;
-      record.status = reader_.error().status;
-      hooks_->on_record(record);
-      last_ = true;
-      write(response_head(reader_.error(), Framing::kLength, false) + reader_.error().body);
-      break;
-    }
+    case RequestReader::State::kBad:
+      return refuse(reader_.error());
   }
+  read();
+}
+
+// An answer to what is no request, and the connection's last.
+void Connection::refuse(const Response& response) {
+  RequestRecord record;
+  record.peer = peer_;
+  record.status = response.status;
+  hooks_->on_record(record);
+  memory_.reset();
+  last_ = true;
+  write(response_head(response, Framing::kLength, false) + response.body);
   read();
 }
 
 void Connection::on_request() {
   read_timer_.cancel();
-  auto request = std::make_shared<const Request>(reader_.take());
+  auto request = std::make_shared<Request>(reader_.take());
+  request->memory = std::move(memory_);
   exchange_ = std::make_shared<Exchange>(shared_from_this(), *request);
   hooks_->on_request(std::move(request), exchange_);
 }
@@ -183,10 +211,7 @@ void Connection::on_request() {
 void Connection::read_timed_out() {
   if (exchange_ || last_) return;
   if (reader_.empty()) return close();
-  ApiError error{.status = 408, .message = "the request took too long to arrive"};
-  last_ = true;
-  const Response response = to_response(error, ApiStyle::kOpenAi, {});
-  write(response_head(response, Framing::kLength, false) + response.body);
+  refuse(to_response({.status = 408, .message = "the request took too long to arrive"}, ApiStyle::kOpenAi, {}));
 }
 
 // The next request of the connection, if there may be one.

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <memory>
 
 #include <boost/asio/steady_timer.hpp>
@@ -17,9 +18,11 @@ namespace godwit::server {
 class Connection;
 
 struct ConnectionHooks {
+  RequestReader::Admit admit;                            // on the strand; must return soon
   std::function<void(RequestPtr, ReplyPtr)> on_request;  // on the strand; must return soon
   std::function<void(const RequestRecord&)> on_record;   // a request is over
   std::function<void(Connection*)> on_close;             // last
+  std::shared_ptr<std::atomic<size_t>> body_bytes;       // of all connections; see Limits::all_body_bytes
 };
 
 class Connection : public std::enable_shared_from_this<Connection> {
@@ -41,6 +44,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void on_read(error_code ec, size_t bytes);
   void on_state(RequestReader::State state);
   void on_request();
+  void refuse(const Response& response);
   void write(std::string bytes);
   void flush();
   void finished(const Exchange& exchange, bool reusable);
@@ -55,6 +59,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   RequestReader reader_;
   boost::asio::steady_timer read_timer_, write_timer_;
   std::string peer_;
+  struct Memory;
+  std::shared_ptr<Memory> memory_;  // of the request that arrives
 
   std::array<char, 16384> in_ = {};
   std::string out_, writing_;  // to be written; being written

@@ -18,8 +18,15 @@ double seconds_between(Clock::time_point from, Clock::time_point to) {
 
 class Generation : public std::enable_shared_from_this<Generation> {
  public:
-  Generation(const App& app, Call call, bool stream, std::unique_ptr<AnswerForm> form)
-      : app_(app), call_(std::move(call)), stream_(stream), form_(std::move(form)) {}
+  // Keeps nothing of the request: its body may be large.
+  Generation(const App& app, const Call& call, bool stream, std::unique_ptr<AnswerForm> form)
+      : app_(app),
+        reply_(call.reply),
+        principal_(call.principal),
+        id_(call.id),
+        style_(style_of(call.request->path)),
+        stream_(stream),
+        form_(std::move(form)) {}
 
   // On the strand, as all below.
   void start(const Plan& plan) {
@@ -41,7 +48,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
     for (size_t i = 0; i < count; ++i) {
       ServiceRequest request{.prompt = plan.prompts[i / static_cast<size_t>(plan.choices)],
                              .options = plan.options,
-                             .principal = call_.principal,
+                             .principal = principal_,
                              .salt = plan.salt,
                              .priority = plan.priority,
                              .embed = plan.embed};
@@ -60,9 +67,9 @@ class Generation : public std::enable_shared_from_this<Generation> {
       answers_[i].id = *id;
       if (i % static_cast<size_t>(plan.choices) == 0) usage_.prompt_tokens += prompt_tokens;
     }
-    call_.reply->record().prompt_tokens = usage_.prompt_tokens;
+    reply_->record().prompt_tokens = usage_.prompt_tokens;
     choices_ = static_cast<size_t>(plan.choices);
-    call_.reply->when_gone([weak = weak_from_this()] {
+    reply_->when_gone([weak = weak_from_this()] {
       if (auto self = weak.lock()) self->cancel();
     });
   }
@@ -70,12 +77,12 @@ class Generation : public std::enable_shared_from_this<Generation> {
   ServiceCallbacks callbacks(size_t i) {
     auto self = shared_from_this();
     return {[self, i](const Piece& piece) {
-              asio::post(self->call_.reply->strand(), [self, i, piece, now = Clock::now()] {
+              asio::post(self->reply_->strand(), [self, i, piece, now = Clock::now()] {
                 self->guarded([&] { self->on_piece(i, piece, now); });
               });
             },
             [self, i](const ServiceAnswer& end) {
-              asio::post(self->call_.reply->strand(),
+              asio::post(self->reply_->strand(),
                          [self, i, end, now = Clock::now()] { self->guarded([&] { self->on_end(i, end, now); }); });
             }};
   }
@@ -86,7 +93,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
     try {
       f();
     } catch (const std::exception& e) {
-      std::fprintf(stderr, "godwit: request %s failed: %s\n", call_.id.c_str(), e.what());
+      std::fprintf(stderr, "godwit: request %s failed: %s\n", id_.c_str(), e.what());
       fail(
           {.status = 500, .message = "this request met a fault in the server; it is logged", .code = "internal_error"});
     }
@@ -95,11 +102,10 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void on_piece(size_t i, const Piece& piece, Clock::time_point now) {
     Answer& answer = answers_[i];
     if (piece.is_new) {
-      ++call_.reply->record().completion_tokens;
+      ++reply_->record().completion_tokens;
       if (answer.first_token == 0) {
         answer.first_token = seconds_between(begin_, now);
-        if (call_.reply->record().first_token_seconds == 0)
-          call_.reply->record().first_token_seconds = answer.first_token;
+        if (reply_->record().first_token_seconds == 0) reply_->record().first_token_seconds = answer.first_token;
       } else {
         app_.metrics.token_after(seconds_between(answer.last, now));
       }
@@ -113,7 +119,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
     answer.over = true;
     --running_;
     app_.metrics.answer_over(end, {end.waited_seconds, answer.first_token, seconds_between(begin_, now)});
-    RequestRecord& record = call_.reply->record();
+    RequestRecord& record = reply_->record();
     usage_.completion_tokens += end.completion_tokens;
     // Answers to the same prompt share it; what the first one found is what was there before the request.
     if (i % choices_ == 0) usage_.cached_tokens += end.cached_tokens;
@@ -129,9 +135,9 @@ class Generation : public std::enable_shared_from_this<Generation> {
     say(form_->answer_end(i, end));
     if (running_ > 0) return;
     std::string last = form_->end(usage_);
-    if (!stream_) return call_.reply->send({200, std::move(last), "application/json", headers()});
+    if (!stream_) return reply_->send({200, std::move(last), "application/json", headers()});
     say(std::move(last));
-    call_.reply->end();
+    reply_->end();
   }
 
   void say(std::string bytes) {
@@ -139,23 +145,22 @@ class Generation : public std::enable_shared_from_this<Generation> {
     if (!std::exchange(begun_, true)) {
       Headers all = headers();
       all.emplace_back("Cache-Control", "no-cache");
-      call_.reply->begin({200, {}, "text/event-stream; charset=utf-8", std::move(all)});
+      reply_->begin({200, {}, "text/event-stream; charset=utf-8", std::move(all)});
     }
-    call_.reply->write(std::move(bytes));
+    reply_->write(std::move(bytes));
   }
 
   void fail(const ApiError& error) {
     if (std::exchange(failed_, true)) return;
     cancel();
-    const ApiStyle style = style_of(call_.request->path);
     if (begun_) {  // too late for a status
-      const std::string_view name = style == ApiStyle::kAnthropic ? "event: error\n" : "";
-      call_.reply->write(fmt::format("{}data: {}\n\n", name, error_body(error, style, call_.id)));
-      return call_.reply->end();
+      const std::string_view name = style_ == ApiStyle::kAnthropic ? "event: error\n" : "";
+      reply_->write(fmt::format("{}data: {}\n\n", name, error_body(error, style_, id_)));
+      return reply_->end();
     }
-    Response response = to_response(error, style, call_.id);
+    Response response = to_response(error, style_, id_);
     for (auto& header : headers()) response.headers.push_back(std::move(header));
-    call_.reply->send(std::move(response));
+    reply_->send(std::move(response));
   }
 
   void cancel() {
@@ -165,16 +170,18 @@ class Generation : public std::enable_shared_from_this<Generation> {
   }
 
   Headers headers() const {
-    Headers all{{"X-Request-Id", call_.id}};
-    if (style_of(call_.request->path) == ApiStyle::kAnthropic) all.emplace_back("request-id", call_.id);
+    Headers all{{"X-Request-Id", id_}};
+    if (style_ == ApiStyle::kAnthropic) all.emplace_back("request-id", id_);
     return all;
   }
 
   const App& app_;
-  const Call call_;
+  const ReplyPtr reply_;
+  const std::string principal_, id_;
+  const ApiStyle style_;
   const bool stream_;
   std::unique_ptr<AnswerForm> form_;
-  const Clock::time_point begin_ = call_.reply->record().begin;
+  const Clock::time_point begin_ = reply_->record().begin;
   std::vector<Answer> answers_;
   size_t running_ = 0, choices_ = 1;
   Usage usage_;

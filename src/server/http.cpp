@@ -33,7 +33,7 @@ std::string_view Request::header(std::string_view name) const {
   return {};
 }
 
-RequestReader::RequestReader(const Limits& limits) : limits_(limits) {
+RequestReader::RequestReader(const Limits& limits, Admit admit) : limits_(limits), admit_(std::move(admit)) {
   next();
 }
 RequestReader::~RequestReader() = default;
@@ -95,6 +95,10 @@ RequestReader::State RequestReader::check_header() {
   if (codings == 1 && head.version() == 10) return bad(400, "HTTP/1.0 has no chunks");
   if (head.target().empty() || head.target()[0] != '/') return bad(400, "the request's target is not a path");
   if (parser_->is_done()) return State::kMore;
+  if (auto refusal = admit_ ? admit_(this->head()) : std::nullopt) {
+    error_ = std::move(*refusal);
+    return State::kBad;
+  }
   const std::string expect = lower(head[http::field::expect]);
   if (expect.empty()) return State::kMore;
   if (expect != "100-continue") return bad(417, "the only expectation understood is '100-continue'");
@@ -109,8 +113,8 @@ RequestReader::State RequestReader::bad(int status, std::string message) {
   return State::kBad;
 }
 
-Request RequestReader::take() {
-  auto message = parser_->release();
+Request RequestReader::head() const {
+  const auto& message = parser_->get();
   Request request;
   request.method = std::string(message.method_string());
   const std::string_view target(message.target().data(), message.target().size());
@@ -121,7 +125,12 @@ Request RequestReader::take() {
     request.headers.emplace_back(lower(field.name_string()), std::string(field.value()));
   request.keep_alive = message.keep_alive();
   request.chunks = message.version() == 11;
-  request.body = std::move(message.body());
+  return request;
+}
+
+Request RequestReader::take() {
+  Request request = head();
+  request.body = std::move(parser_->get().body());
   return request;
 }
 

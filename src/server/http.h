@@ -4,7 +4,9 @@
 // coding, two hosts) is refused, since a proxy in front may have read it the other way.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -20,6 +22,7 @@ struct Request {
   std::string method, path, query;
   Headers headers;  // names in lower case
   std::string body;
+  std::shared_ptr<void> memory;  // what the body counts as, until the request is gone
   bool keep_alive = true;
   bool chunks = true;  // whether the client understands chunked answers (HTTP/1.1)
 
@@ -35,7 +38,9 @@ struct Response {
 
 class RequestReader {
  public:
-  explicit RequestReader(const Limits& limits);
+  // A request with a body is admitted by its head, before anything of the body is read; or it has its answer.
+  using Admit = std::function<std::optional<Response>(const Request& head)>;
+  explicit RequestReader(const Limits& limits, Admit admit = {});
   ~RequestReader();
 
   enum class State {
@@ -60,8 +65,10 @@ class RequestReader {
   State parse();
   State check_header();
   State bad(int status, std::string message);
+  Request head() const;
 
   Limits limits_;
+  Admit admit_;
   std::unique_ptr<Parser> parser_;
   std::string held_;  // not parsed yet
   Response error_;

@@ -74,6 +74,18 @@ TEST(RequestReader, AsksForTheBodyOnce) {
   EXPECT_EQ(reader.feed("cd"), State::kDone);
 }
 
+TEST(RequestReader, AdmitsByTheHeadAlone) {
+  RequestReader::Admit admit = [](const Request& head) -> std::optional<Response> {
+    if (head.header("x-api-key") == "good") return std::nullopt;
+    return Response{.status = 401, .body = "no"};
+  };
+  RequestReader refusing(kLimits, admit), bodiless(kLimits, admit), good(kLimits, admit);
+  ASSERT_EQ(refusing.feed("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\n"), State::kBad);
+  EXPECT_EQ(refusing.error().status, 401);
+  EXPECT_EQ(bodiless.feed("GET / HTTP/1.1\r\nHost: h\r\n\r\n"), State::kDone);  // nothing is saved there
+  EXPECT_EQ(good.feed("POST / HTTP/1.1\r\nHost: h\r\nX-API-Key: good\r\nContent-Length: 1\r\n\r\nx"), State::kDone);
+}
+
 struct Refused {
   const char* name;
   std::string text;

@@ -9,9 +9,10 @@
 namespace godwit::server {
 
 struct Limits {
-  size_t header_bytes = size_t{16} << 10;  // of one request
-  size_t body_bytes = size_t{16} << 20;    // of one request
-  size_t backlog_bytes = size_t{4} << 20;  // of answers that a client has not read yet
+  size_t header_bytes = size_t{16} << 10;     // of one request
+  size_t body_bytes = size_t{16} << 20;       // of one request
+  size_t all_body_bytes = size_t{512} << 20;  // of all requests that arrive or are being prepared
+  size_t backlog_bytes = size_t{4} << 20;     // of answers that a client has not read yet
   int connections = 4096;
   int idle_seconds = 75;     // between two requests of a connection
   int request_seconds = 30;  // from the first byte of a request to its last

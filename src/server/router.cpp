@@ -63,6 +63,12 @@ std::string_view key_of(const Request& request) {
   return request.header("x-api-key");
 }
 
+ApiError no_key() {
+  return {.status = 401,
+          .message = "no valid API key; send 'Authorization: Bearer KEY' or 'x-api-key: KEY'",
+          .code = "invalid_api_key"};
+}
+
 std::vector<std::string> names_of(const Options& options, const EngineInfo& info) {
   if (!options.model_names.empty()) return options.model_names;
   std::filesystem::path path(info.model);
@@ -91,6 +97,12 @@ void Router::serve(const Engine& engine, Service& service) {
 std::shared_ptr<const App> Router::app() const {
   std::lock_guard lock(mutex_);
   return app_;
+}
+
+std::optional<Response> Router::admit(const Request& head) const {
+  const Route* route = find_route(head.path, head.method);
+  if (!keys_ || (route != nullptr && !route->needs_key()) || keys_->find(key_of(head))) return std::nullopt;
+  return to_response(no_key(), style_of(head.path), {});
 }
 
 void Router::identify(const Request& request, Reply& reply) const {
@@ -135,10 +147,7 @@ ApiResult<void> Router::route(const RequestPtr& request, const ReplyPtr& reply) 
         ApiError{.status = 404, .message = "there is nothing here; docs/server.md lists the endpoints"});
   }
   const RequestRecord& record = reply->record();
-  if (route->needs_key() && keys_ && record.principal.empty())
-    return tl::unexpected(ApiError{.status = 401,
-                                   .message = "no valid API key; send 'Authorization: Bearer KEY' or 'x-api-key: KEY'",
-                                   .code = "invalid_api_key"});
+  if (route->needs_key() && keys_ && record.principal.empty()) return tl::unexpected(no_key());
   const auto app = this->app();
   const Headers headers{{"X-Request-Id", record.id}};
   switch (route->kind) {

@@ -18,6 +18,8 @@ class Router {
   Status load_keys();
   void serve(const Engine& engine, Service& service);
 
+  // The answer to a request that need not be read any further.
+  std::optional<Response> admit(const Request& head) const;
   // Fills in the record's id and principal.
   void identify(const Request& request, Reply& reply) const;
   // Answers, now or later. Never throws.

@@ -100,6 +100,8 @@ Status Server::Impl::open() {
                   ec.message());
 
   auto made = std::make_shared<ConnectionHooks>();
+  made->admit = [this](const Request& head) { return router.admit(head); };
+  made->body_bytes = std::make_shared<std::atomic<size_t>>(0);
   made->on_request = [this](RequestPtr request, ReplyPtr reply) {
     router.identify(*request, *reply);
     asio::post(workers,

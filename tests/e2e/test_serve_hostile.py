@@ -260,6 +260,21 @@ def test_idle_and_slow_connections_harm_nobody(server):
     until(lambda: open_files(server.process) <= before + 2)
 
 
+def test_bodies_have_a_limit_in_all(module_godwit):
+    with Server(module_godwit, "--max-all-bodies", "1MiB") as small, contextlib.ExitStack() as stack:
+        head = b"POST /tokenize HTTP/1.1\r\nHost: h\r\nContent-Length: 900000\r\n\r\n"
+        held = [stack.enter_context(small.connect()) for _ in range(3)]
+        for connection in held[:2]:
+            connection.sendall(head + b"x" * 400000)
+        time.sleep(0.2)
+        held[2].sendall(head + b"x" * 400000)
+        assert status_of(read_all(held[2])) == 503
+        assert small.alive()
+        for connection in held:
+            connection.close()
+        until(lambda: small.ask("POST", "/tokenize", {"prompt": "x " * 200000})[0] == 200)
+
+
 def test_too_many_connections_are_turned_away(module_godwit):
     with Server(module_godwit, "--max-connections", "20") as small, contextlib.ExitStack() as stack:
         held = [stack.enter_context(small.connect()) for _ in range(20)]

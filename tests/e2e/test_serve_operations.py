@@ -81,6 +81,9 @@ def test_keys(godwit, tmp_path):
             for method, path in (("GET", "/v1/models"), ("GET", "/metrics"), ("POST", "/v1/completions")):
                 status, reply = server.json(method, path, headers=headers)
                 assert status == 401 and reply["error"]["code"] == "invalid_api_key"
+        # Refused by its head: nothing of the body is waited for.
+        reply = server.raw(b"POST /v1/completions HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000\r\n\r\n", timeout=10)
+        assert reply.startswith(b"HTTP/1.1 401 ")
         server.key = "sk-ann-secret"
         prompt = "once upon a time " * 60
 
