@@ -60,6 +60,8 @@ class Tokenizer {
   // The id of a token as its vocabulary spells it.
   std::optional<TokenId> find(std::string_view token_text) const;
 
+  // Whether a text is its tokens' pieces one after the other, but for what is stripped at its start.
+  bool pieces_join() const;
   bool is_special(TokenId id) const;
   int vocab_size() const;  // one past the largest id
   std::optional<TokenId> bos() const;
