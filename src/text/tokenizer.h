@@ -75,6 +75,9 @@ class Tokenizer {
   // What to write into a GGUF file so that from_gguf gives an equal tokenizer; an error where GGUF cannot say it.
   Result<GgufVocab> to_gguf_vocab() const;
 
+  // Whether one is a copy of the other.
+  friend bool operator==(const Tokenizer& a, const Tokenizer& b) { return a.impl_ == b.impl_; }
+
   struct Impl;  // src/text/tokenizer_impl.h
 
  private:

@@ -17,7 +17,7 @@ class GrammarBuilder {
   struct Rule {
     Node start = 0, end = 0;
   };
-  static constexpr size_t kMostNodes = 200'000, kMostEdges = 800'000, kMostStates = 40'000;
+  static constexpr size_t kMostNodes = 200'000, kMostEdges = 800'000, kMostStates = 20'000;
   static constexpr size_t kMostWork = 20'000'000;  // elements of sets of nodes that finish() looks at
 
   Node node();

@@ -8,8 +8,8 @@
 namespace godwit {
 namespace {
 
-constexpr size_t kMostSteps = 16'384;                // sets of places that walks remember
-constexpr size_t kMostKeptBytes = size_t{48} << 20;  // of what walks found
+constexpr size_t kMostSteps = 8'192;                 // sets of places that walks remember
+constexpr size_t kMostKeptBytes = size_t{16} << 20;  // of what walks found
 
 void set_bit(TokenMask& mask, TokenId token) {
   mask[static_cast<size_t>(token) / 64] |= uint64_t{1} << (token % 64);
@@ -18,12 +18,17 @@ void set_bit(TokenMask& mask, TokenId token) {
 // Sets of places above an unknown stack, and what each byte makes of them.
 class Steps {
  public:
-  Steps(const Grammar& grammar, int most_frames) : g_(grammar), most_frames_(most_frames) { sets_.emplace_back(); }
+  static constexpr uint32_t kUnknown = UINT32_MAX;
 
-  size_t size() const { return sets_.size(); }
-  bool may_end(uint32_t id) const { return sets_[id].places->may_end; }
-  int deepest() const { return deepest_; }
-  void forget_deepest() { deepest_ = 0; }
+  Steps(const Grammar& grammar, int most_frames) : g_(grammar), most_frames_(most_frames) {
+    places_.push_back(nullptr);  // set 0: nothing fits
+    traits_.emplace_back();
+    next_.resize(static_cast<size_t>(g_.classes()));
+  }
+
+  size_t size() const { return places_.size(); }
+  bool may_end(uint32_t id) const { return traits_[id].may_end; }
+  int deepest(uint32_t id) const { return traits_[id].deepest; }  // frames that it took to find it
 
   // The state alone, without what it calls and what follows its end.
   uint32_t bare(uint32_t state) { return id_of({{{state, 0}}, false}, 0); }
@@ -33,26 +38,23 @@ class Steps {
     return follow();
   }
 
-  Result<uint32_t> step(uint32_t id, uint8_t byte) {
-    const auto c = static_cast<size_t>(g_.class_of(byte));
-    if (const uint32_t known = sets_[id].next[c]; known != kUnknown) {
-      deepest_ = std::max(deepest_, sets_[known].deepest);
-      return known;
-    }
+  uint32_t known(uint32_t id, uint8_t byte) const {
+    return next_[static_cast<size_t>(id) * static_cast<size_t>(g_.classes()) + static_cast<size_t>(g_.class_of(byte))];
+  }
+
+  Result<uint32_t> learn(uint32_t id, uint8_t byte) {
+    const int c = g_.class_of(byte);
     seeds_.clear();
-    for (const GrammarPlace& place : sets_[id].places->list)
-      if (const uint32_t to = g_.next(place.state, static_cast<int>(c)); to != 0) seeds_.push_back({to, place.stack});
+    for (const GrammarPlace& place : places_[id]->list)
+      if (const uint32_t to = g_.next(place.state, c); to != 0) seeds_.push_back({to, place.stack});
     GODWIT_ASSIGN(const uint32_t to, follow());
-    sets_[id].next[c] = to;
-    return to;
+    return next_[static_cast<size_t>(id) * static_cast<size_t>(g_.classes()) + static_cast<size_t>(c)] = to;
   }
 
  private:
-  static constexpr uint32_t kUnknown = UINT32_MAX;
-  struct Set {
-    const GrammarPlaces* places = nullptr;
-    std::vector<uint32_t> next;  // per class of bytes; 0: nothing fits
-    int deepest = 0;             // frames that it took to find it
+  struct Traits {
+    bool may_end = false;
+    int deepest = 0;
   };
   struct Less {
     bool operator()(const GrammarPlaces& a, const GrammarPlaces& b) const {
@@ -61,21 +63,25 @@ class Steps {
   };
 
   Result<uint32_t> follow() {
+    if (seeds_.empty()) return 0;
     int deepest = 0;
     GODWIT_ASSIGN(GrammarPlaces places, settle(g_, stacks_, seeds_, most_frames_, &deepest));
-    deepest_ = std::max(deepest_, deepest);
     if (places.list.empty() && !places.may_end) return 0;
-    if (sets_.size() >= kMostSteps)
+    if (places_.size() >= kMostSteps)
       return errorf(ErrorCode::kExhausted, "the grammar is too complex: one token can lead to more than {} places",
                     kMostSteps);
     return id_of(std::move(places), deepest);
   }
 
   uint32_t id_of(GrammarPlaces places, int deepest) {
-    const auto [it, added] = ids_.try_emplace(std::move(places), static_cast<uint32_t>(sets_.size()));
-    if (added) sets_.push_back({&it->first, std::vector<uint32_t>(static_cast<size_t>(g_.classes()), kUnknown), 0});
-    Set& set = sets_[it->second];
-    set.deepest = std::max(set.deepest, deepest);
+    const auto [it, added] = ids_.try_emplace(std::move(places), static_cast<uint32_t>(places_.size()));
+    if (added) {
+      places_.push_back(&it->first);
+      traits_.push_back({it->first.may_end, 0});
+      next_.resize(next_.size() + static_cast<size_t>(g_.classes()), kUnknown);
+    }
+    Traits& traits = traits_[it->second];
+    traits.deepest = std::max(traits.deepest, deepest);
     return it->second;
   }
 
@@ -83,9 +89,10 @@ class Steps {
   const int most_frames_;
   GrammarStacks stacks_;
   std::map<GrammarPlaces, uint32_t, Less> ids_;
-  std::vector<Set> sets_;  // 0: nothing fits
+  std::vector<const GrammarPlaces*> places_;  // per set
+  std::vector<Traits> traits_;
+  std::vector<uint32_t> next_;  // [sets, classes of bytes]
   std::vector<GrammarPlace> seeds_;
-  int deepest_ = 0;
 };
 
 // What a walk from the root of the tree found without leaving its frame.
@@ -112,9 +119,7 @@ class Constraint::Walks {
     }
     for (size_t i = 0; i < found->many.size(); ++i) mask[i] |= found->many[i];
     for (const TokenId token : found->few) set_bit(mask, token);
-    if (place.stack == 0) return {};
-    for (const uint32_t node : found->ends) GODWIT_TRY(add_below(stacks, place.stack, node, mask));
-    return {};
+    return add_below(stacks, place.stack, found->ends, mask);
   }
 
   void trim() {
@@ -127,18 +132,21 @@ class Constraint::Walks {
  private:
   Steps& steps(int left) { return steps_.try_emplace(left, g_, left).first->second; }
 
-  // Tokens below `node`, whose bytes so far end the frame above `stack`.
-  Status add_below(const GrammarStacks& stacks, uint32_t stack, uint32_t node, TokenMask& mask) {
+  // Tokens below these nodes, whose bytes so far end the frame above `stack`.
+  Status add_below(const GrammarStacks& stacks, uint32_t stack, std::span<const uint32_t> nodes, TokenMask& mask) {
+    if (stack == 0 || nodes.empty()) return {};
     const uint32_t below = stacks.below(stack);
     Steps& s = steps(Grammar::kMostFrames - stacks.frames(below));
     GODWIT_ASSIGN(const uint32_t start, s.settled(stacks.top(stack)));
     std::vector<uint32_t> ends;
-    if (s.may_end(start)) ends.push_back(node);
-    GODWIT_TRY(walk(
-        s, start, node, [&](TokenId token) { set_bit(mask, token); }, ends));
-    if (below != 0)
-      for (const uint32_t end : ends) GODWIT_TRY(add_below(stacks, below, end, mask));
-    return {};
+    for (const uint32_t node : nodes) {
+      if (s.may_end(start)) ends.push_back(node);
+      GODWIT_TRY(walk(s, start, node, [&](uint32_t at, uint32_t set) {
+        for (const TokenId token : trie_.tokens(at)) set_bit(mask, token);
+        if (s.may_end(set)) ends.push_back(at);
+      }));
+    }
+    return add_below(stacks, below, ends, mask);
   }
 
   Result<const Found*> find(uint32_t state, int left) {
@@ -147,11 +155,12 @@ class Constraint::Walks {
     if (!added) return &found;
     const auto search = [&]() -> Status {
       Steps& s = steps(left);
-      s.forget_deepest();
       std::vector<TokenId> tokens;
-      GODWIT_TRY(walk(
-          s, s.bare(state), 0, [&](TokenId token) { tokens.push_back(token); }, found.ends));
-      found.deepest = s.deepest();
+      GODWIT_TRY(walk(s, s.bare(state), 0, [&](uint32_t at, uint32_t set) {
+        for (const TokenId token : trie_.tokens(at)) tokens.push_back(token);
+        if (s.may_end(set)) found.ends.push_back(at);
+        found.deepest = std::max(found.deepest, s.deepest(set));
+      }));
       const auto vocab = static_cast<size_t>(trie_.vocab_size());
       if (tokens.size() < vocab / 32) {
         found.few = std::move(tokens);
@@ -169,21 +178,24 @@ class Constraint::Walks {
     return &found;
   }
 
-  // Walks what is below `node`; `on_token` gets every token that fits, `ends` the nodes where the frame may end.
+  // Tells every node below `node` that can be reached, and the set of places there.
   template <class Fn>
-  Status walk(Steps& s, uint32_t start, uint32_t node, const Fn& on_token, std::vector<uint32_t>& ends) const {
-    uint32_t at_depth[TokenTrie::kMostBytes + 1];
-    at_depth[trie_.node(node).depth] = start;
+  Status walk(Steps& s, uint32_t start, uint32_t node, const Fn& on_node) const {
+    uint32_t sets[TokenTrie::kMostBytes + 1];  // per depth
+    sets[trie_.node(node).depth] = start;
     for (uint32_t i = node + 1, end = trie_.node(node).next; i < end;) {
       const TokenTrie::Node& n = trie_.node(i);
-      GODWIT_ASSIGN(const uint32_t to, s.step(at_depth[n.depth - 1], n.byte));
+      const uint32_t from = sets[n.depth - 1];
+      uint32_t to = s.known(from, n.byte);
+      if (to == Steps::kUnknown) {
+        GODWIT_ASSIGN(to, s.learn(from, n.byte));
+      }
       if (to == 0) {
         i = n.next;
         continue;
       }
-      at_depth[n.depth] = to;
-      for (const TokenId token : trie_.tokens(i)) on_token(token);
-      if (s.may_end(to)) ends.push_back(i);
+      sets[n.depth] = to;
+      on_node(i, to);
       ++i;
     }
     return {};

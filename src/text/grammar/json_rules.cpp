@@ -118,32 +118,34 @@ JsonRules::Node JsonRules::exactly(Node from, int64_t count) {
   return from;
 }
 
-void JsonRules::at_most(Node from, int64_t count, Node to) {
-  const Rule some = memo("up to a block", [&](Rule r) { at_most(r.start, kBlock - 1, r.end); });
+// The closing quote belongs to the rule of the rest: of a rule that may end behind any character, next to nothing could
+// be found out ahead (see constraint.h).
+void JsonRules::at_most(Node from, int64_t count, Node closed) {
+  const auto counted = [&](Node at, int64_t most, Node end) {
+    for (; most > 0 && !b_.full(); --most) {
+      b_.byte(at, '"', '"', end);
+      const Node next = b_.node();
+      character(at, next);
+      at = next;
+    }
+    b_.byte(at, '"', '"', end);
+  };
+  const Rule rest = memo("less than a block", [&](Rule r) { counted(r.start, kBlock - 1, r.end); });
   for (; count >= kBlock && !b_.full(); count -= kBlock) {
-    b_.skip(from, to);
-    b_.call(from, some, to);
+    b_.call(from, rest, closed);
     from = exactly(from, kBlock);
   }
-  for (; count > 0 && !b_.full(); --count) {
-    b_.skip(from, to);
-    const Node next = b_.node();
-    character(from, next);
-    from = next;
-  }
-  b_.skip(from, to);
+  counted(from, count, closed);
 }
 
 JsonRules::Rule JsonRules::string(int64_t min, std::optional<int64_t> max) {
   return memo(fmt::format("string {} {}", min, max.value_or(-1)), [&](Rule r) {
-    const Node begin = b_.text(r.start, "\""), inside = exactly(begin, min), end = b_.node();
-    if (max) {
-      at_most(inside, *max - min, end);
-    } else {
-      character(inside, inside);
-      b_.skip(inside, end);
-    }
-    b_.text(end, "\"", r.end);
+    const Node inside = exactly(b_.text(r.start, "\""), min);
+    if (max) return at_most(inside, *max - min, r.end);
+    const Node loop = b_.node();
+    b_.skip(inside, loop);
+    character(loop, loop);
+    b_.byte(loop, '"', '"', r.end);
   });
 }
 

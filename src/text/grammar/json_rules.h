@@ -46,7 +46,7 @@ class JsonRules {
   void character(Node from, Node to);  // of a string, escapes included
   void unicode_escape(Node from, Node to);
   Node exactly(Node from, int64_t count);
-  void at_most(Node from, int64_t count, Node to);
+  void at_most(Node from, int64_t count, Node closed);  // behind the quote
 
   GrammarBuilder& b_;
   std::map<std::string, Rule> rules_;

@@ -10,7 +10,7 @@ Result<TokenTrie> TokenTrie::make(const Tokenizer& tokenizer, int vocab_size, st
   if (!tokenizer.pieces_join())
     return errorf(ErrorCode::kUnsupported,
                   "this model's tokenizer puts spaces between tokens, so its answers cannot be held to a grammar");
-  TokenTrie trie;
+  TokenTrie trie(tokenizer);
   trie.vocab_size_ = vocab_size;
   trie.bytes_.resize(static_cast<size_t>(vocab_size));
   std::vector<TokenId> order;

@@ -30,6 +30,7 @@ class TokenTrie {
   // model's, which may be larger than the tokenizer's.
   static Result<TokenTrie> make(const Tokenizer& tokenizer, int vocab_size, std::span<const TokenId> end_tokens);
 
+  const Tokenizer& tokenizer() const { return tokenizer_; }
   int vocab_size() const { return vocab_size_; }
   uint32_t size() const { return static_cast<uint32_t>(nodes_.size()) - 1; }  // nodes, the root included
   const Node& node(uint32_t id) const { return nodes_[id]; }
@@ -40,7 +41,8 @@ class TokenTrie {
   const std::string& bytes(TokenId id) const { return bytes_[static_cast<size_t>(id)]; }
 
  private:
-  TokenTrie() = default;
+  explicit TokenTrie(Tokenizer tokenizer) : tokenizer_(std::move(tokenizer)) {}
+  Tokenizer tokenizer_;
   int vocab_size_ = 0;
   std::vector<Node> nodes_;  // parents before children; one more at the end, for its `tokens`
   std::vector<TokenId> tokens_;
