@@ -67,6 +67,14 @@ class Engine {
   Result<std::vector<TokenId>> chat_tokens(std::span<const ChatMessage> messages,
                                            bool add_generation_prompt = true) const;
 
+  // What an answer can be held to (GenerateOptions::constraint). The engine keeps the last ones, so that to ask again
+  // with the same text is cheap.
+  //
+  // JSON that this schema accepts; docs/grammar.md says what of JSON Schema is supported. The error names a keyword
+  // that is not, and its place.
+  Result<std::shared_ptr<const Constraint>> json_schema(std::string_view schema) const;
+  Result<std::shared_ptr<const Constraint>> json_object() const;  // any JSON object
+
  private:
   friend class Session;
   friend class Service;
