@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "engine/answer.h"
+#include "engine/attention_cost.h"
 #include "engine/embedding.h"
 #include "engine/engine_impl.h"
 #include "kv/prefix_index.h"
@@ -38,7 +39,8 @@ struct Service::Impl final : SchedMemory {
     {
       std::lock_guard lock(engine->mutex);
       stats.kv_budget_bytes = engine->pool->budget_bytes();
-      prefixes.emplace(*engine->pool, engine->model->kv_shape(), PrefixIndex::Options{attention_tokens()});
+      prefixes.emplace(*engine->pool, engine->model->kv_shape(),
+                       PrefixIndex::Options{attention_tokens(engine->model->config())});
     }
     thread = std::jthread([this](const std::stop_token& stop) { run(stop); });
   }
@@ -53,26 +55,13 @@ struct Service::Impl final : SchedMemory {
     prefixes.reset();
   }
 
-  // How many tokens attended to cost as much as the matrix products of one: by multiplications.
-  double attention_tokens() const {
-    const ModelConfig& c = engine->model->config();
-    const double q = static_cast<double>(c.heads) * c.head_dim, kv = static_cast<double>(c.kv_heads) * c.head_dim;
-    double products = 0, attention = 0;
-    for (const LayerConfig& layer : c.layers) {
-      const auto dim = static_cast<double>(c.dim);
-      const auto ffn = static_cast<double>(layer.experts ? c.expert_ffn_dim * c.experts_per_token : c.ffn_dim);
-      products += dim * (2 * q + 2 * kv + 3 * ffn);
-      attention += 2 * q;
-    }
-    return products / attention;
-  }
   SchedOptions sched_options() const {
     SchedOptions s;
     s.most_running = static_cast<size_t>(options.most_running);
     s.most_waiting = SIZE_MAX;  // submit() counts
     s.step_tokens = static_cast<size_t>(engine->options.prefill_chunk);
     s.step_cost = static_cast<double>(s.step_tokens);
-    s.attention_tokens = attention_tokens();
+    s.attention_tokens = attention_tokens(engine->model->config());
     s.block_tokens = static_cast<size_t>(engine->pool->format().page_tokens);
     return s;
   }

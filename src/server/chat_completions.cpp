@@ -112,6 +112,7 @@ ApiResult<void> chat_completions(const App& app, const Call& call) {
     if (!plan.stream) return bad_field("stream_options", "'stream_options' needs 'stream': true");
     GODWIT_TRY(inner.read("include_usage", usage));
   }
+  GODWIT_TRY(read_format(app, *call.request, fields, "response_format", plan.options));
   GODWIT_ASSIGN(const auto messages, read_messages(fields, "messages"));
   GODWIT_ASSIGN(auto prompt, chat_prompt(app, messages));
   plan.prompts.push_back(std::move(prompt));

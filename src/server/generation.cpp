@@ -42,6 +42,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   };
 
   void submit(const Plan& plan) {
+    constrained_ = plan.options.constraint != nullptr;
     const size_t count = plan.prompts.size() * static_cast<size_t>(plan.choices);
     answers_.resize(count);
     running_ = count;
@@ -129,7 +130,9 @@ class Generation : public std::enable_shared_from_this<Generation> {
     if (failed_) return;
     if (end.finish == FinishReason::kKvExhausted)
       return fail({.status = 400, .message = end.error, .code = "kv_memory_exceeded"});
-    if (!end.error.empty()) return fail({.status = 500, .message = end.error, .code = "engine_error"});
+    // What goes wrong with a schema's grammar while it is walked is the schema's fault.
+    if (!end.error.empty())
+      return fail({.status = constrained_ ? 400 : 500, .message = end.error, .code = "engine_error"});
     if (end.finish == FinishReason::kCancelled)
       return fail({.status = 503, .message = "the server is shutting down", .code = "shutting_down"});
     say(form_->answer_end(i, end));
@@ -185,7 +188,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   std::vector<Answer> answers_;
   size_t running_ = 0, choices_ = 1;
   Usage usage_;
-  bool begun_ = false, failed_ = false;
+  bool begun_ = false, failed_ = false, constrained_ = false;
 };
 
 }  // namespace

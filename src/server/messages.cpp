@@ -100,6 +100,11 @@ ApiResult<void> messages(const App& app, const Call& call) {
   GODWIT_TRY(fields.refuse("n", "a message has one answer", 1));
   Plan plan;
   GODWIT_TRY(read_plan(app, fields, {.stop = "stop_sequences"}, plan));
+  GODWIT_TRY(read_format(app, *call.request, fields, "output_format", plan.options));
+  if (const nlohmann::json* output = fields.find("output_config")) {
+    GODWIT_ASSIGN(const Fields inner, Fields::of(*output, "output_config"));
+    GODWIT_TRY(read_format(app, *call.request, inner, "format", plan.options));
+  }
   GODWIT_ASSIGN(auto prompt, read_prompt(app, fields));
   plan.prompts.push_back(std::move(prompt));
   auto form = std::make_unique<MessageForm>(app, call, plan);

@@ -20,6 +20,12 @@ struct LogprobFormat {
   static double number(float logprob);  // JSON has no infinity
 };
 
+// What the answer must look like: outer[key] is {"type": "text"}, {"type": "json_object"} or one with a JSON schema.
+ApiResult<void> read_format(const App& app, const Request& request, const Fields& outer, std::string_view key,
+                            GenerateOptions& options);
+// A member of the body with its keys in the client's order. REQUIRES: it is there.
+ApiResult<Json> ordered_member(const Request& request, std::string_view pointer);
+
 // Messages of a conversation as the engine takes them.
 ApiResult<std::vector<ChatMessage>> read_messages(const Fields& fields, std::string_view key);
 // A message's content: a string, or an array of parts that are all text.

@@ -115,6 +115,10 @@ ApiResult<void> responses(const App& app, const Call& call) {
   GODWIT_TRY(fields.refuse("n", "a response has one answer", 1));
   Plan plan;
   GODWIT_TRY(read_plan(app, fields, {.max_tokens = {"max_output_tokens"}}, plan));
+  if (const nlohmann::json* text = fields.find("text")) {
+    GODWIT_ASSIGN(const Fields inner, Fields::of(*text, "text"));
+    GODWIT_TRY(read_format(app, *call.request, inner, "format", plan.options));
+  }
   std::string instructions;
   GODWIT_TRY(fields.read("instructions", instructions));
   std::vector<ChatMessage> messages;
