@@ -3,7 +3,8 @@
 #   godwit_library(io DEPS tensor base LIBS nlohmann_json::nlohmann_json)
 #
 # makes `godwit_io` from the folder's *.cpp (subfolders included), `io_test` from its *_test.cpp and, with GODWIT_FUZZ,
-# one program per *_fuzz.cpp. tools/check_layers.py reads the DEPS to check the includes.
+# one program per *_fuzz.cpp. NOT_INSTALLED: only the program uses it, so the installed package has no need of it.
+# tools/check_layers.py reads the DEPS to check the includes.
 
 find_program(CCACHE ccache)
 if(CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
@@ -59,7 +60,7 @@ function(godwit_test name)
 endfunction()
 
 function(godwit_library name)
-  cmake_parse_arguments(ARG "" "" "DEPS;LIBS;EXCLUDE" ${ARGN})
+  cmake_parse_arguments(ARG "NOT_INSTALLED" "" "DEPS;LIBS;EXCLUDE" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS *.cpp)
   set(tests ${sources})
   set(fuzzers ${sources})
@@ -71,7 +72,9 @@ function(godwit_library name)
   add_library(godwit_${name} STATIC ${sources})
   target_link_libraries(godwit_${name} PUBLIC ${dep_targets} ${ARG_LIBS} PRIVATE $<BUILD_INTERFACE:godwit_flags>)
   target_include_directories(godwit_${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>)
-  set_property(GLOBAL APPEND PROPERTY GODWIT_LIBRARIES godwit_${name})
+  if(NOT ARG_NOT_INSTALLED)
+    set_property(GLOBAL APPEND PROPERTY GODWIT_LIBRARIES godwit_${name})
+  endif()
   if(tests)
     godwit_test(${name}_test SOURCES ${tests} DEPS ${name})
   endif()

@@ -44,6 +44,7 @@ int main(int argc, char** argv) {
   add_run(program);
   add_chat(program);
   add_tokenize(program);
+  add_serve(program);
   add_bench(program);
   add_eval(program);
   add_plan(program);

@@ -22,8 +22,8 @@ nlohmann::json logprob_json(const Piece& piece) {
 struct Run {
   ModelFlags model;
   GenerateFlags generate;
-  std::string prompt, file, system;
-  bool chat = false, stats = false;
+  std::string prompt, file, system, schema_file;
+  bool chat = false, stats = false, json_object = false;
 
   // FILE, a blank line, TEXT; or the one of them that is given.
   Result<std::string> input() const {
@@ -44,6 +44,15 @@ struct Run {
     return engine.chat_tokens(messages);
   }
 
+  Result<std::shared_ptr<const Constraint>> constraint(const Engine& engine) const {
+    if (json_object) return engine.json_object();
+    if (schema_file.empty()) return nullptr;
+    GODWIT_ASSIGN(const std::string schema, read_input(schema_file));
+    auto made = engine.json_schema(schema);
+    if (!made) return errorf(made.error().code, "{}: {}", schema_file, made.error().message);
+    return made;
+  }
+
   Status run(bool json) {
     if (prompt.empty() && file.empty())
       return errorf(ErrorCode::kInvalidArgument, "there is no prompt: give -p TEXT, -f FILE or both");
@@ -52,6 +61,7 @@ struct Run {
                     "--system needs --chat: without a template there is no system message");
     GODWIT_ASSIGN(GenerateOptions options, generate.read());
     GODWIT_ASSIGN(Engine engine, model.open());
+    GODWIT_ASSIGN(options.constraint, constraint(engine));
     GODWIT_ASSIGN(auto prompt_tokens, tokens(engine));
     Session session = engine.start();
     GODWIT_TRY(session.append(prompt_tokens));
@@ -98,6 +108,10 @@ void add_run(Program& program) {
   verb->add_flag("--chat", state->chat, "Wrap the prompt in the model's chat template as one user message");
   verb->add_option("--system", state->system, "System message (with --chat)");
   verb->add_flag("--stats", state->stats, "Print times and KV memory to stderr at the end");
+  auto* object = verb->add_flag("--json-object", state->json_object, "The answer is a JSON object");
+  verb->add_option("--json-schema", state->schema_file, "The answer is JSON that the schema in this file accepts")
+      ->check(kNotEmpty)
+      ->excludes(object);
   state->model.add_to(*verb);
   state->generate.add_to(*verb);
   verb->add_option("--logprobs", state->generate.options.sampling.logprobs,

@@ -18,6 +18,7 @@ struct Program {
 
 void add_run(Program& program);
 void add_chat(Program& program);
+void add_serve(Program& program);
 void add_bench(Program& program);
 void add_eval(Program& program);
 void add_sweep(Program& program, CLI::App& eval);

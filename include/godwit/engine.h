@@ -60,11 +60,20 @@ class Engine {
   Result<std::vector<TokenId>> tokenize(std::string_view text) const { return tokenize(text, TokenizeOptions()); }
   Result<std::vector<TokenId>> tokenize(std::string_view text, TokenizeOptions options) const;
   std::string detokenize(std::span<const TokenId> tokens, bool keep_special = false) const;
-  std::span<const TokenId> end_tokens() const;  // what ends an answer
+  std::string_view token_bytes(TokenId token) const;  // inside a text; they need not be UTF-8
+  std::span<const TokenId> end_tokens() const;        // what ends an answer
 
   // The conversation in the model's own template, as tokens. Text inside messages never becomes a special token.
   Result<std::vector<TokenId>> chat_tokens(std::span<const ChatMessage> messages,
                                            bool add_generation_prompt = true) const;
+
+  // What an answer can be held to (GenerateOptions::constraint). The engine keeps the last ones, so that to ask again
+  // with the same text is cheap.
+  //
+  // JSON that this schema accepts; docs/grammar.md says what of JSON Schema is supported. The error names a keyword
+  // that is not, and its place.
+  Result<std::shared_ptr<const Constraint>> json_schema(std::string_view schema) const;
+  Result<std::shared_ptr<const Constraint>> json_object() const;  // any JSON object
 
  private:
   friend class Session;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -52,12 +53,21 @@ struct TokenLogprob {
   float logprob = 0;
 };
 
+// What an answer must be, compiled for one engine, which makes it (Engine::json_schema and others). Sharing one between
+// requests is what makes it fast.
+class Constraint;
+
 struct GenerateOptions {
   int max_tokens = -1;  // -1: until the context is full
   SamplingOptions sampling;
   std::vector<std::string> stop;     // text that ends the generation and is not part of the answer
   std::vector<TokenId> stop_tokens;  // likewise, beside the model's own end tokens
   bool ignore_eos = false;           // the model's own end tokens do not end it
+  bool keep_special = false;         // special tokens are part of the text, as calls of tools want it
+  // Null: anything. Else only tokens that go on towards such an answer have a probability, log-probabilities are those
+  // among them, and the answer ends where it is complete, by itself (kStop); end tokens come only where it may end.
+  // When something else ends it (max_tokens, stop text, the context), it is the beginning of such an answer.
+  std::shared_ptr<const Constraint> constraint;
 };
 
 }  // namespace godwit

@@ -28,7 +28,9 @@ struct ServiceRequest {
   std::vector<TokenId> prompt;
   GenerateOptions options;
   std::string principal;  // who asks: fairness is between principals, and none sees what another's prompts left
+  std::string salt = {};  // likewise between requests of one principal whose salts differ
   int priority = 0;       // higher first
+  bool embed = false;     // no text: ServiceAnswer::embedding
 };
 
 struct ServiceAnswer {
@@ -37,6 +39,9 @@ struct ServiceAnswer {
   int prompt_tokens = 0;
   int cached_tokens = 0;  // of them, that were not computed for this request
   int completion_tokens = 0;
+  int stop = -1;                      // which of options.stop ended it; -1: none
+  double waited_seconds = 0;          // before anything was computed
+  std::vector<float> embedding = {};  // mean over the prompt of what the last layer made of each token, of length 1
 };
 
 struct ServiceCallbacks {
@@ -49,6 +54,7 @@ struct ServiceStats {
   uint64_t answered = 0, failed = 0, cancelled = 0, refused = 0, gave_way = 0;
   uint64_t prompt_tokens = 0, cached_tokens = 0, completion_tokens = 0, steps = 0;
   size_t prefix_blocks = 0;
+  uint64_t kv_bytes_in_use = 0, kv_budget_bytes = 0;
 };
 
 class Service {

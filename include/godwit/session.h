@@ -25,6 +25,7 @@ struct Piece {
   std::string text;  // text that became certain with it; may be empty
   float logprob = 0;
   std::vector<TokenLogprob> top;  // as many as SamplingOptions::logprobs
+  bool is_new = true;             // false: text of tokens before that was held back until the end
 };
 
 enum class FinishReason {

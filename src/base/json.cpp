@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/check.h"
 #include "base/result.h"
 
 namespace godwit {
@@ -178,6 +179,13 @@ Result<json> parse_json(std::string_view text, std::string_view label, JsonLimit
   } catch (const std::exception&) {
     return errorf(ErrorCode::kBadData, "{}: not valid JSON", label);
   }
+}
+
+Result<nlohmann::ordered_json> parse_ordered_json(std::string_view text, std::string_view label, JsonLimits limits) {
+  GODWIT_TRY(parse_json(text, label, limits));  // which holds the limits
+  auto value = nlohmann::ordered_json::parse(text, nullptr, false);
+  GODWIT_CHECK(!value.is_discarded());
+  return value;
 }
 
 Result<JsonObject> JsonObject::of(const json& value, std::string label) {

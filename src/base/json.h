@@ -27,6 +27,9 @@ struct JsonLimits {
 // Parses one JSON text (RFC 8259, UTF-8). `label` is what errors call it: a file name, "request body".
 // kBadData when it is malformed, kExhausted when it exceeds a limit.
 Result<nlohmann::json> parse_json(std::string_view text, std::string_view label, JsonLimits limits = {});
+// The same, with the keys of objects in the order of the text.
+Result<nlohmann::ordered_json> parse_ordered_json(std::string_view text, std::string_view label,
+                                                  JsonLimits limits = {});
 
 // Typed access to the members of an object. A view: the json value must outlive it.
 //

@@ -1,10 +1,12 @@
-// From logits to the pieces of an answer: samples, detokenizes at whole characters, holds back what may become a stop
-// string, and knows when the answer ends. One per answer; not thread-safe.
+// From logits to the pieces of an answer: leaves the tokens that the constraint allows, samples, detokenizes at whole
+// characters, holds back what may become a stop string, and knows when the answer ends. One per answer; not
+// thread-safe.
 #pragma once
 
 #include <optional>
 
 #include "engine/vocabulary.h"
+#include "text/grammar/constraint.h"
 #include "text/sampler.h"
 #include "text/stop_matcher.h"
 #include <godwit/session.h>
@@ -26,15 +28,21 @@ class AnswerWriter {
   std::string rest();
 
   int tokens() const { return tokens_; }
+  // Which stop string ended the answer, as an index into the options' list.
+  std::optional<size_t> stop() const { return stops_.matched(); }
 
  private:
   AnswerWriter(const Vocabulary& vocabulary, int vocab_size, SamplingOptions sampling, StopMatcher stops,
-               const GenerateOptions& options);
+               std::optional<ConstraintState> constraint, const GenerateOptions& options);
+  Result<std::span<const float>> constrained(std::span<const float> logits);
 
   const Vocabulary* vocabulary_;
   Sampler sampler_;
   StopMatcher stops_;
   StreamDecoder decoder_;
+  std::optional<ConstraintState> constraint_;
+  TokenMask allowed_;
+  std::vector<float> logits_;  // of the allowed tokens; the others' are -infinity
   std::vector<TokenId> stop_tokens_;
   int max_tokens_, tokens_ = 0;
   bool ignore_eos_;

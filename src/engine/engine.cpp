@@ -68,6 +68,7 @@ Status Engine::Impl::load(const ModelSource& source) {
   if (vocabulary->tokenizer.vocab_size() > config.vocab_size)
     return errorf(ErrorCode::kBadData, "{}: the tokenizer knows {} tokens, but the model only {}", label,
                   vocabulary->tokenizer.vocab_size(), config.vocab_size);
+  constraints.emplace(*vocabulary, static_cast<int>(config.vocab_size));
   GODWIT_ASSIGN(model, Model::load(*backend, source, memory.context_tokens, options.on_load));
   GODWIT_ASSIGN(pool, KvPool::create(*backend, format, memory.kv_budget_bytes));
   GODWIT_ASSIGN(workspace, Workspace::create(*backend, config, options.prefill_chunk, logit_rows));
@@ -120,6 +121,10 @@ Result<std::vector<TokenId>> Engine::tokenize(std::string_view text, TokenizeOpt
 
 std::string Engine::detokenize(std::span<const TokenId> tokens, bool keep_special) const {
   return impl_->vocabulary->tokenizer.decode(tokens, keep_special);
+}
+
+std::string_view Engine::token_bytes(TokenId token) const {
+  return impl_->vocabulary->tokenizer.piece(token);
 }
 
 std::span<const TokenId> Engine::end_tokens() const {

@@ -5,6 +5,7 @@
 
 #include "attn/plan.h"
 #include "backend/timed_backend.h"
+#include "engine/constraints.h"
 #include "engine/memory_plan.h"
 #include "engine/vocabulary.h"
 #include "kv/pool.h"
@@ -21,6 +22,7 @@ struct Engine::Impl {
   uint64_t weight_bytes = 0;
   MemoryPlan memory;
   std::optional<Vocabulary> vocabulary;
+  std::optional<Constraints> constraints;
 
   // Back-end, its times, pool, workspace and planners belong to whoever holds the mutex.
   std::mutex mutex;

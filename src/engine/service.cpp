@@ -1,10 +1,13 @@
 #include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <map>
 #include <set>
 #include <thread>
 
 #include "engine/answer.h"
+#include "engine/attention_cost.h"
+#include "engine/embedding.h"
 #include "engine/engine_impl.h"
 #include "kv/prefix_index.h"
 #include "sched/scheduler.h"
@@ -21,7 +24,11 @@ struct Work {  // belongs to the service's thread once it is submitted
   std::shared_ptr<const std::vector<int32_t>> prompt;
   std::vector<TokenId> tokens;  // prompt and answer
   std::unique_ptr<KvSequence> sequence;
+  std::string space;  // of the prefix cache
+  EmbeddingSum embedding = {};
+  std::chrono::steady_clock::time_point submitted = std::chrono::steady_clock::now();
   int cached = 0;
+  double waited_seconds = -1;  // not yet begun
 };
 
 }  // namespace
@@ -31,7 +38,9 @@ struct Service::Impl final : SchedMemory {
       : engine(std::move(e)), options(o), scheduler(sched_options()) {
     {
       std::lock_guard lock(engine->mutex);
-      prefixes.emplace(*engine->pool, engine->model->kv_shape(), PrefixIndex::Options{attention_tokens()});
+      stats.kv_budget_bytes = engine->pool->budget_bytes();
+      prefixes.emplace(*engine->pool, engine->model->kv_shape(),
+                       PrefixIndex::Options{attention_tokens(engine->model->config())});
     }
     thread = std::jthread([this](const std::stop_token& stop) { run(stop); });
   }
@@ -46,26 +55,13 @@ struct Service::Impl final : SchedMemory {
     prefixes.reset();
   }
 
-  // How many tokens attended to cost as much as the matrix products of one: by multiplications.
-  double attention_tokens() const {
-    const ModelConfig& c = engine->model->config();
-    const double q = static_cast<double>(c.heads) * c.head_dim, kv = static_cast<double>(c.kv_heads) * c.head_dim;
-    double products = 0, attention = 0;
-    for (const LayerConfig& layer : c.layers) {
-      const auto dim = static_cast<double>(c.dim);
-      const auto ffn = static_cast<double>(layer.experts ? c.expert_ffn_dim * c.experts_per_token : c.ffn_dim);
-      products += dim * (2 * q + 2 * kv + 3 * ffn);
-      attention += 2 * q;
-    }
-    return products / attention;
-  }
   SchedOptions sched_options() const {
     SchedOptions s;
     s.most_running = static_cast<size_t>(options.most_running);
     s.most_waiting = SIZE_MAX;  // submit() counts
     s.step_tokens = static_cast<size_t>(engine->options.prefill_chunk);
     s.step_cost = static_cast<double>(s.step_tokens);
-    s.attention_tokens = attention_tokens();
+    s.attention_tokens = attention_tokens(engine->model->config());
     s.block_tokens = static_cast<size_t>(engine->pool->format().page_tokens);
     return s;
   }
@@ -92,14 +88,15 @@ struct Service::Impl final : SchedMemory {
   void end(uint64_t id, FinishReason finish, std::string error = {});
 
   // --- SchedMemory, with engine->mutex held
-  std::string_view space(const Work& work) const { return work.request.principal; }
+  // An embedding is made of every token, so none may be skipped.
+  bool looks_back(const Work& work) const { return options.prefix_cache && !work.request.embed; }
   // A request computes its last token itself.
   std::span<const int32_t> shareable(const Work& work) const {
     return std::span(*work.prompt).first(work.prompt->size() - 1);
   }
   size_t cached(uint64_t id) const override {
     const Work& work = *works.at(id);
-    return options.prefix_cache ? prefixes->matched(space(work), shareable(work)) : 0;
+    return looks_back(work) ? prefixes->matched(work.space, shareable(work)) : 0;
   }
   bool fits(uint64_t, size_t tokens) const override {
     const KvShape shape = engine->model->kv_shape();
@@ -111,8 +108,11 @@ struct Service::Impl final : SchedMemory {
   size_t begin(uint64_t id) override {
     Work& work = *works.at(id);
     work.sequence = std::make_unique<KvSequence>(*engine->pool, engine->model->kv_shape());
-    if (!options.prefix_cache) return 0;
-    const size_t found = prefixes->share(space(work), shareable(work), *work.sequence);
+    if (work.waited_seconds < 0)
+      work.waited_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - work.submitted).count();
+    work.embedding = {};
+    if (!looks_back(work)) return 0;
+    const size_t found = prefixes->share(work.space, shareable(work), *work.sequence);
     if (work.writer.tokens() == 0) work.cached = static_cast<int>(found);
     return found;
   }
@@ -178,8 +178,9 @@ Result<uint64_t> Service::submit(ServiceRequest request, ServiceCallbacks callba
   GODWIT_ASSIGN(AnswerWriter writer, AnswerWriter::make(*e.vocabulary, vocab, request.options));
   auto prompt = std::make_shared<const std::vector<int32_t>>(request.prompt);
   std::vector<TokenId> tokens = *prompt;
+  std::string space = request.principal + '\0' + request.salt;
   auto work = std::make_unique<Work>(Work{0, std::move(request), std::move(callbacks), std::move(writer),
-                                          std::move(prompt), std::move(tokens), nullptr, 0});
+                                          std::move(prompt), std::move(tokens), nullptr, std::move(space)});
   std::lock_guard lock(s.mutex);
   if (const size_t waiting = s.submitted.size() + s.stats.waiting;
       waiting >= static_cast<size_t>(s.options.most_waiting)) {
@@ -239,6 +240,7 @@ void Service::Impl::step() {
   std::vector<Rows> prefills, decodes;
   std::vector<Said> said;
   SchedStep plan;
+  uint64_t kv_bytes = 0;
   {
     std::lock_guard lock(engine->mutex);
     plan = scheduler.next(*this);
@@ -261,8 +263,9 @@ void Service::Impl::step() {
     compute(Phase::kDecode, decodes, said);
     if (options.prefix_cache)
       for (const Rows& rows : prefills)
-        prefixes->remember(space(*rows.work), std::span(*rows.work->prompt).first(rows.begin + rows.count),
+        prefixes->remember(rows.work->space, std::span(*rows.work->prompt).first(rows.begin + rows.count),
                            *rows.work->sequence);
+    kv_bytes = engine->pool->bytes_in_use();
   }
   {
     std::lock_guard lock(mutex);
@@ -271,6 +274,7 @@ void Service::Impl::step() {
     stats.running = scheduler.running();
     stats.waiting = scheduler.waiting();
     stats.prefix_blocks = prefixes->blocks();
+    stats.kv_bytes_in_use = kv_bytes;
   }
   for (uint64_t id : plan.failed)
     end(id, FinishReason::kKvExhausted,
@@ -315,12 +319,17 @@ void Service::Impl::forward(Phase phase, std::span<const Rows> list, std::vector
                         .prompt_end = static_cast<int32_t>(rows.work->prompt->size())});
     const auto from = rows.work->tokens.begin() + static_cast<ptrdiff_t>(rows.begin);
     tokens.insert(tokens.end(), from, from + static_cast<ptrdiff_t>(rows.count));
-    if (!rows.samples) continue;
+    if (!rows.samples || rows.work->request.embed) continue;
     last.push_back(end - 1);
     who.push_back(rows.work);
   }
   const PlannedSegments group{(phase == Phase::kDecode ? e.decode_planner : e.prefill_planner).get(), segments};
   e.model->forward(*e.workspace, {.tokens = tokens, .groups = {&group, 1}, .phase = phase});
+  for (size_t i = 0; i < list.size(); ++i) {
+    if (!list[i].work->request.embed) continue;
+    list[i].work->embedding.add(*e.model, *e.workspace, *e.backend, segments[i].row_begin, segments[i].row_end);
+    if (list[i].samples) said.push_back({list[i].work->id, {}, FinishReason::kStop, {}});
+  }
   const auto vocab = static_cast<size_t>(e.model->config().vocab_size),
              most = static_cast<size_t>(e.workspace->max_logit_rows());
   std::vector<float> values;
@@ -350,22 +359,31 @@ void Service::Impl::tell(const Said& said) {
 }
 
 void Service::Impl::end(uint64_t id, FinishReason finish, std::string error) {
+  uint64_t kv_bytes = 0;
   {
     std::lock_guard lock(engine->mutex);
     scheduler.remove(id, *this);
+    kv_bytes = engine->pool->bytes_in_use();
   }
   const std::unique_ptr<Work> ended = std::move(works.at(id));
   works.erase(id);
   Work& work = *ended;
-  const ServiceAnswer answer{finish, std::move(error), static_cast<int>(work.prompt->size()), work.cached,
-                             work.writer.tokens()};
+  const ServiceAnswer answer{finish,
+                             std::move(error),
+                             static_cast<int>(work.prompt->size()),
+                             work.cached,
+                             work.writer.tokens(),
+                             static_cast<int>(work.writer.stop().value_or(-1)),
+                             std::max(work.waited_seconds, 0.0),
+                             work.embedding.unit_mean()};
   if (std::string rest = work.writer.rest();
       !rest.empty() && finish != FinishReason::kCancelled && work.callbacks.on_piece)
-    work.callbacks.on_piece({work.tokens.back(), std::move(rest), 0, {}});
+    work.callbacks.on_piece({work.tokens.back(), std::move(rest), 0, {}, false});
   {
     std::lock_guard lock(mutex);
     stats.running = scheduler.running();
     stats.waiting = scheduler.waiting();
+    stats.kv_bytes_in_use = kv_bytes;
     ++(!answer.error.empty() ? stats.failed : finish == FinishReason::kCancelled ? stats.cancelled : stats.answered);
     stats.prompt_tokens += static_cast<uint64_t>(answer.prompt_tokens);
     stats.cached_tokens += static_cast<uint64_t>(answer.cached_tokens);

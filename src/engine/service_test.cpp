@@ -98,6 +98,57 @@ TEST(Service, WarmEqualsColdAndIsReported) {
   EXPECT_EQ(cold_answer.answer.cached_tokens, 0);
   EXPECT_EQ(warm.answer.cached_tokens, 448);  // whole pages of the 499 tokens before the last
   EXPECT_EQ(other.answer.cached_tokens, 0);   // nobody sees what another's prompt left
+  const Outcome salted =
+      client.ask({.prompt = tokens, .options = greedy(20), .principal = "a", .salt = "pepper"}).get();
+  EXPECT_EQ(salted.answer.cached_tokens, 0);
+  EXPECT_EQ(salted.tokens, cold_answer.tokens);
+  EXPECT_GT(service->stats().kv_bytes_in_use, 0u);
+}
+
+// Alone, in a batch, in steps of any size, after a prompt that left its K and V: the same numbers.
+TEST(Service, EmbeddingsDependOnTheTextAlone) {
+  std::vector<std::vector<float>> want;
+  for (int chunk : {64, 16}) {
+    const Engine engine = open(small_engine(chunk));
+    auto service = serve(engine, {.most_running = 8});
+    Client client(*service);
+    client.ask({.prompt = prompt(200), .options = greedy(2), .principal = {}}).get();
+    std::vector<std::future<Outcome>> futures;
+    for (uint32_t i = 0; i < 12; ++i)
+      futures.push_back(client.ask({.prompt = prompt(1 + i * 19, 1), .options = {}, .principal = {}, .embed = true}));
+    auto text = client.ask({.prompt = prompt(150), .options = greedy(20), .principal = {}});
+    for (size_t i = 0; i < futures.size(); ++i) {
+      const ServiceAnswer answer = futures[i].get().answer;
+      ASSERT_EQ(answer.error, "");
+      EXPECT_EQ(answer.completion_tokens, 0);
+      EXPECT_EQ(answer.cached_tokens, 0);
+      double squares = 0;
+      for (float value : answer.embedding) squares += static_cast<double>(value) * value;
+      EXPECT_NEAR(squares, 1, 1e-5);
+      if (chunk == 64) {
+        want.push_back(answer.embedding);
+      } else {
+        EXPECT_EQ(answer.embedding, want[i]) << i;
+      }
+    }
+    EXPECT_NE(want[0], want[1]);
+    EXPECT_TRUE(text.get().answer.embedding.empty());
+  }
+}
+
+TEST(Service, SaysWhichStopEndedAnAnswerAndWhatIsText) {
+  const Engine engine = open(small_engine());
+  auto service = serve(engine);
+  Client client(*service);
+  const Outcome free = client.ask({.prompt = prompt(20), .options = greedy(30), .principal = {}}).get();
+  ASSERT_GT(free.text.size(), 8u);
+  EXPECT_EQ(free.answer.stop, -1);
+  GenerateOptions options = greedy(30);
+  options.stop = {"no such text", free.text.substr(6, 2)};
+  const Outcome stopped = client.ask({.prompt = prompt(20), .options = options, .principal = {}}).get();
+  EXPECT_EQ(stopped.answer.stop, 1);
+  EXPECT_EQ(stopped.answer.finish, FinishReason::kStop);
+  EXPECT_EQ(stopped.text, free.text.substr(0, free.text.find(options.stop[1])));
 }
 
 // So little memory that requests give way to one another; answers are the same.

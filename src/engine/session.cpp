@@ -121,7 +121,7 @@ Result<Generation> Session::generate(const GenerateOptions& options, const std::
   }
   if (std::string rest = writer.rest(); !rest.empty()) {
     out.text += rest;
-    if (on_piece && wanted) on_piece({out.tokens.empty() ? 0 : out.tokens.back(), rest, 0, {}});
+    if (on_piece && wanted) on_piece({out.tokens.empty() ? 0 : out.tokens.back(), rest, 0, {}, false});
   }
   out.decode_seconds = seconds_since(clock);
   return out;

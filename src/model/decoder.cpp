@@ -209,14 +209,19 @@ void Model::forward(Workspace& workspace, const StepInput& input) const {
   Step(*this, workspace, input).run();
 }
 
-Tensor Model::logits(Workspace& ws, std::span<const int32_t> rows) const {
+Tensor Model::hidden(Workspace& ws, std::span<const int32_t> rows) const {
   const auto n = static_cast<int64_t>(rows.size());
   GODWIT_CHECK(n > 0 && n <= ws.max_logit_rows());
   Tensor picked = ws.logit_rows_.slice(0, n).reshape({n}), x = ws.logit_hidden_.slice(0, n);
-  Tensor out = ws.logits_.slice(0, n);
   backend_.upload(picked.data, std::as_bytes(rows));
   backend_.gather_rows(ws.hidden_, picked, x);
   backend_.rms_norm(x, weights_.output_norm, config_.norm_eps, x);
+  return x;
+}
+
+Tensor Model::logits(Workspace& ws, std::span<const int32_t> rows) const {
+  const Tensor x = hidden(ws, rows);
+  Tensor out = ws.logits_.slice(0, static_cast<int64_t>(rows.size()));
   backend_.matmul({.x = x, .w = weights_.output, .bias = {}, .y = out, .phase = ws.phase_});
   if (config_.logit_softcap > 0) backend_.softcap(out, config_.logit_softcap);
   return out;

@@ -71,6 +71,9 @@ class Model {
 
   // Runs the rows through the model and writes their K and V.
   void forward(Workspace& workspace, const StepInput& input) const;
+  // What the last layer made of some rows of the last forward(), normed: [rows.size(), dim] in the workspace's memory,
+  // until the next call. At most max_logit_rows() at once.
+  Tensor hidden(Workspace& workspace, std::span<const int32_t> rows) const;
   // Next-token logits of some rows of the last forward(): [rows.size(), vocab] in the workspace's memory, until the
   // next call. At most max_logit_rows() at once.
   Tensor logits(Workspace& workspace, std::span<const int32_t> rows) const;

@@ -257,10 +257,13 @@ void Sampler::report(std::span<const float> logits, SampledToken& token) {
   double offset = best + std::log(sum_of_exp(logits, best));
   auto logprob = [&](TokenId id) { return static_cast<float>(logits[static_cast<size_t>(id)] - offset); };
   token.logprob = logprob(token.id);
-  auto count = std::min(logits.size(), static_cast<size_t>(options_.logprobs));
-  if (count == 0) return;
+  if (options_.logprobs == 0) return;
   candidates_.clear();
-  for (TokenId id = 0; id < vocab_size_; id++) candidates_.push_back({logits[static_cast<size_t>(id)], id, 0.0});
+  for (TokenId id = 0; id < vocab_size_; id++) {
+    float logit = logits[static_cast<size_t>(id)];
+    if (logit > -kInfinity) candidates_.push_back({logit, id, 0.0});
+  }
+  auto count = std::min(candidates_.size(), static_cast<size_t>(options_.logprobs));
   std::partial_sort(candidates_.begin(), candidates_.begin() + static_cast<ptrdiff_t>(count), candidates_.end(),
                     better);
   for (size_t i = 0; i < count; i++) token.top.push_back({candidates_[i].id, logprob(candidates_[i].id)});

@@ -28,7 +28,7 @@ Status validate(const SamplingOptions& options, int vocab_size);
 struct SampledToken {
   TokenId id = 0;
   float logprob = 0.0f;           // 0 unless asked for
-  std::vector<TokenLogprob> top;  // the `logprobs` most likely, best first; ties by lower id
+  std::vector<TokenLogprob> top;  // the `logprobs` most likely of those that can be, best first; ties by lower id
 };
 
 // xoshiro256** seeded by splitmix64 (Blackman and Vigna): small, fast and the same everywhere.

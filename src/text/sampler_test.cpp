@@ -242,7 +242,7 @@ TEST(Sampler, LogprobsAreOfTheRawLogits) {
   EXPECT_EQ(token.top[2].id, 2);
   EXPECT_NEAR(token.top[0].logprob, 3.0 - std::log(total), 1e-6);
   options.logprobs = 50;
-  EXPECT_EQ(Sampler(options, 5).sample(logits, {}).value().top.size(), 5u);
+  EXPECT_EQ(Sampler(options, 5).sample(logits, {}).value().top.size(), 4u);  // one can never be
   options.logprobs = -1;
   EXPECT_TRUE(Sampler(options, 5).sample(logits, {}).value().top.empty());
 }

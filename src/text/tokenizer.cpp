@@ -186,6 +186,9 @@ std::string_view Tokenizer::token_text(TokenId id) const {
 std::optional<TokenId> Tokenizer::find(std::string_view token_text) const {
   return impl_->vocab.find(token_text);
 }
+bool Tokenizer::pieces_join() const {
+  return !impl_->decoder.spaces_between;
+}
 bool Tokenizer::is_special(TokenId id) const {
   return impl_->vocab.has(id) && impl_->special[id];
 }

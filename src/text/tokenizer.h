@@ -60,6 +60,8 @@ class Tokenizer {
   // The id of a token as its vocabulary spells it.
   std::optional<TokenId> find(std::string_view token_text) const;
 
+  // Whether a text is its tokens' pieces one after the other, but for what is stripped at its start.
+  bool pieces_join() const;
   bool is_special(TokenId id) const;
   int vocab_size() const;  // one past the largest id
   std::optional<TokenId> bos() const;
@@ -72,6 +74,9 @@ class Tokenizer {
 
   // What to write into a GGUF file so that from_gguf gives an equal tokenizer; an error where GGUF cannot say it.
   Result<GgufVocab> to_gguf_vocab() const;
+
+  // Whether one is a copy of the other.
+  friend bool operator==(const Tokenizer& a, const Tokenizer& b) { return a.impl_ == b.impl_; }
 
   struct Impl;  // src/text/tokenizer_impl.h
 

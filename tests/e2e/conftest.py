@@ -88,13 +88,23 @@ def pytest_addoption(parser):
     )
 
 
-@pytest.fixture
-def godwit(request, tmp_path):
+def program(request, folder):
     path = Path(request.config.getoption("--godwit")).resolve()
     assert path.is_file(), f"{path} is not there; build it or give --godwit"
-    home = tmp_path / "home"
+    home = folder / "home"
     home.mkdir()
     return Godwit(path, home)
+
+
+@pytest.fixture
+def godwit(request, tmp_path):
+    return program(request, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def module_godwit(request, tmp_path_factory):
+    """For what a whole file of tests shares."""
+    return program(request, tmp_path_factory.mktemp("module"))
 
 
 @pytest.fixture(scope="session")

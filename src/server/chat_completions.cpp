@@ -1,0 +1,123 @@
+// POST /v1/chat/completions
+#include "base/result.h"
+#include "server/openai.h"
+
+namespace godwit::server {
+namespace {
+
+class ChatForm final : public AnswerForm {
+ public:
+  ChatForm(const App& app, const Call& call, const Plan& plan, bool usage)
+      : stream_(plan.stream),
+        usage_(usage),
+        logprobs_(plan.options.sampling.logprobs >= 0),
+        format_{&app.engine, plan.options.ignore_eos},
+        choices_(static_cast<size_t>(plan.choices)),
+        head_{{"id", "chatcmpl-" + call.id},
+              {"object", plan.stream ? "chat.completion.chunk" : "chat.completion"},
+              {"created", std::time(nullptr)},
+              {"model", app.names.front()}} {}
+
+  std::string piece(size_t i, const Piece& piece) override {
+    Choice& choice = choices_[i];
+    const bool counts = logprobs_ && format_.counts(piece);
+    if (!stream_) {
+      choice.text += piece.text;
+      if (counts) choice.logprobs.push_back(format_.chat(piece));
+      return {};
+    }
+    std::string events = begin(i);
+    if (piece.text.empty() && !counts) return events;
+    Json logprobs;
+    if (counts) logprobs = {{"content", Json::array({format_.chat(piece)})}, {"refusal", nullptr}};
+    return events + chunk(i, {{"content", piece.text}}, std::move(logprobs), nullptr);
+  }
+
+  std::string answer_end(size_t i, const ServiceAnswer& end) override {
+    choices_[i].finish = openai_finish(end.finish);
+    if (!stream_) return {};
+    return begin(i) + chunk(i, Json::object(), nullptr, choices_[i].finish);
+  }
+
+  std::string end(const Usage& usage) override {
+    Json body = head_;
+    if (stream_) {
+      std::string events;
+      if (usage_) {
+        body["choices"] = Json::array();
+        body["usage"] = usage_json(usage);
+        events = sse(body);
+      }
+      return events + "data: [DONE]\n\n";
+    }
+    body["choices"] = Json::array();
+    for (size_t i = 0; i < choices_.size(); ++i) {
+      Choice& choice = choices_[i];
+      Json logprobs;
+      if (logprobs_) logprobs = {{"content", std::move(choice.logprobs)}, {"refusal", nullptr}};
+      body["choices"].push_back(
+          {{"index", i},
+           {"message", {{"role", "assistant"}, {"content", std::move(choice.text)}, {"refusal", nullptr}}},
+           {"logprobs", std::move(logprobs)},
+           {"finish_reason", choice.finish}});
+    }
+    body["usage"] = usage_json(usage);
+    return json_text(body);
+  }
+
+ private:
+  struct Choice {
+    bool begun = false;
+    std::string text, finish;
+    Json logprobs = Json::array();
+  };
+
+  // The role comes first, once.
+  std::string begin(size_t i) {
+    if (std::exchange(choices_[i].begun, true)) return {};
+    return chunk(i, {{"role", "assistant"}, {"content", ""}}, nullptr, nullptr);
+  }
+  std::string chunk(size_t i, Json delta, Json logprobs, Json finish) const {
+    Json event = head_;
+    event["choices"] = Json::array({{{"index", i},
+                                     {"delta", std::move(delta)},
+                                     {"logprobs", std::move(logprobs)},
+                                     {"finish_reason", std::move(finish)}}});
+    if (usage_) event["usage"] = nullptr;
+    return sse(event);
+  }
+
+  const bool stream_, usage_, logprobs_;
+  const LogprobFormat format_;
+  std::vector<Choice> choices_;
+  const Json head_;
+};
+
+}  // namespace
+
+ApiResult<void> chat_completions(const App& app, const Call& call) {
+  GODWIT_ASSIGN(const nlohmann::json body, parse_body(*call.request));
+  GODWIT_ASSIGN(const Fields fields, Fields::of(body));
+  GODWIT_TRY(check_model(app, fields));
+  Plan plan;
+  GODWIT_TRY(read_plan(app, fields, {.max_tokens = {"max_completion_tokens", "max_tokens"}}, plan));
+  bool logprobs = false, usage = false;
+  int top = 0;
+  GODWIT_TRY(fields.read("logprobs", logprobs));
+  GODWIT_TRY(fields.read("top_logprobs", top, 0, 20));
+  if (top > 0 && !logprobs) return bad_field("top_logprobs", "'top_logprobs' needs 'logprobs': true");
+  if (logprobs) plan.options.sampling.logprobs = top;
+  if (const nlohmann::json* options = fields.find("stream_options")) {
+    GODWIT_ASSIGN(const Fields inner, Fields::of(*options, "stream_options"));
+    if (!plan.stream) return bad_field("stream_options", "'stream_options' needs 'stream': true");
+    GODWIT_TRY(inner.read("include_usage", usage));
+  }
+  GODWIT_TRY(read_format(app, *call.request, fields, "response_format", plan.options));
+  GODWIT_ASSIGN(const auto messages, read_messages(fields, "messages"));
+  GODWIT_ASSIGN(auto prompt, chat_prompt(app, messages));
+  plan.prompts.push_back(std::move(prompt));
+  auto form = std::make_unique<ChatForm>(app, call, plan, usage);
+  return generate(app, call, std::move(plan), std::move(form));
+}
+
+}  // namespace godwit::server
