@@ -80,6 +80,8 @@ nlohmann::json generation_json(const Engine& engine, const Session& session, con
           {"kv_codec", info.kv_codec},
           {"kv_policy", info.kv_policy},
           {"context_tokens", info.context_tokens},
+          {"ranks", info.ranks},
+          {"ring", info.ring},
           {"model", info.model},
           {"backend", info.backend}};
 }
@@ -93,6 +95,7 @@ void print_stats(const Engine& engine, const Session& session, const Generation&
                prefill_rate(answer), "time to first token", answer.prefill_seconds, "answer", answer.tokens.size(),
                decode_rate(answer), "KV memory", bytes_text(session.kv_bytes()).c_str(), info.kv_codec.c_str(),
                info.kv_bytes_per_token);
+  if (info.ranks > 1) std::fprintf(stderr, "%-22s %d, last step %s\n", "ranks", info.ranks, info.ring.c_str());
 }
 
 }  // namespace godwit::cli

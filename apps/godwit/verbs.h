@@ -3,9 +3,11 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 
 #include <CLI/CLI.hpp>
 
+#include <godwit/ranks.h>
 #include <godwit/status.h>
 
 namespace godwit::cli {
@@ -26,6 +28,9 @@ void add_tokenize(Program& program);
 void add_quantize(Program& program);
 void add_tune(Program& program);
 void add_methods(Program& program);
+
+// The job that mpirun started this process in, or null; main() joins it and leaves it.
+std::shared_ptr<Ranks>& job_ranks();
 
 // A verb with the options all verbs have.
 CLI::App* add_verb(Program& program, const char* name, const char* description);

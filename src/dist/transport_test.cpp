@@ -131,7 +131,8 @@ TEST(RingFaults, ARankThatHangsIsNamedInTime) {
   int named = 0;
   for (size_t rank : {0, 2})
     if (!run.statuses[rank])
-      named += run.statuses[rank].error().message.find("rank 1 has not answered for 0.3 s") != std::string::npos ? 1 : 0;
+      named +=
+          run.statuses[rank].error().message.find("rank 1 has not answered for 0.3 s") != std::string::npos ? 1 : 0;
   EXPECT_GT(named, 0);
 }
 
