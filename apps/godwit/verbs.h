@@ -21,6 +21,7 @@ struct Program {
 void add_run(Program& program);
 void add_chat(Program& program);
 void add_bench(Program& program);
+CLI::App* add_bench_ring(Program& program, CLI::App& bench);
 void add_eval(Program& program);
 void add_sweep(Program& program, CLI::App& eval);
 void add_inspect(Program& program);

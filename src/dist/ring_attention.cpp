@@ -208,18 +208,23 @@ void RingAttention::place_new(const LayerCall& call, int from, const std::byte* 
 
 void RingAttention::walk(const LayerCall& call, const Rows& rows, int32_t segment, const SegmentPages& pages,
                          Tensor state, bool resumes) {
-  const int32_t begin = segment * shards_.segment_tokens();
+  // Rows ascend in position: those that see something of the segment are one range.
+  const int32_t begin = segment * shards_.segment_tokens(), end = begin + shards_.segment_tokens();
+  int32_t row_begin = INT32_MAX, row_end = 0;
+  for (const Span& span : rows.spans) {
+    const int32_t first = std::max(span.position, begin);
+    const int32_t behind = span.position + span.row_end - span.row_begin;
+    const int32_t last = call.window == 0 ? behind : std::min(behind, end - 1 + call.window);
+    if (first >= last) continue;
+    row_begin = std::min(row_begin, span.row_begin + first - span.position);
+    row_end = span.row_begin + last - span.position;
+  }
   plan_.tiles.clear();
   plan_.pages = pages.pages;
-  for (const Span& span : rows.spans) {
-    const int32_t last = span.position + span.row_end - span.row_begin - 1;
-    if (last < begin) continue;
-    if (call.window > 0 && span.position - call.window >= begin + shards_.segment_tokens() - 1) continue;
-    for (size_t head = 0; head < kv_heads(); ++head)
-      plan_.tiles.push_back({span.row_begin, span.row_end, static_cast<int32_t>(head),
-                             static_cast<uint32_t>(head * pages.pages_per_head),
-                             static_cast<uint32_t>((head + 1) * pages.pages_per_head)});
-  }
+  for (size_t head = 0; row_begin < row_end && head < kv_heads(); ++head)
+    plan_.tiles.push_back({row_begin, row_end, static_cast<int32_t>(head),
+                           static_cast<uint32_t>(head * pages.pages_per_head),
+                           static_cast<uint32_t>((head + 1) * pages.pages_per_head)});
   if (resumes && plan_.tiles.empty()) return;
   AttentionArgs args;
   args.format = pool_.format();

@@ -85,10 +85,7 @@ Status Team::step(const Step& step, const OnLogits& on_logits) {
   command.end = step.begin + static_cast<int32_t>(step.tokens.size());
   command.first_logits = step.first_logits;
   command.phase = static_cast<uint32_t>(step.phase);
-  const std::string& ring = engine_.options.rank_options.ring;
-  last_mode_ = ring == "pass-kv"  ? dist::RingMode::kPassKv
-               : ring == "pass-q" ? dist::RingMode::kPassQ
-                                  : predict(command.begin, command.end).mode;
+  last_mode_ = mode_of(command.begin, command.end);
   command.mode = static_cast<uint32_t>(last_mode_);
   GODWIT_TRY(ranks_.tell(command, std::as_bytes(step.tokens)));
   GODWIT_TRY(compute(command, step.tokens));
@@ -205,12 +202,19 @@ Status Team::take_logits(const RankCommand& command, const OnLogits& on_logits) 
 
 // --- reports
 
+dist::RingMode Team::mode_of(int32_t begin, int32_t end) const {
+  const std::string& ring = engine_.options.rank_options.ring;
+  return ring == "pass-kv"  ? dist::RingMode::kPassKv
+         : ring == "pass-q" ? dist::RingMode::kPassQ
+                            : predict(begin, end).mode;
+}
+
 dist::RingPrediction Team::predict(int32_t begin, int32_t end) const {
   return dist::predict(costs_, *ring_, engine_.pool->format(), {begin, end});
 }
 
 dist::RingBytes Team::formula_bytes(int32_t begin, int32_t end) const {
-  return dist::formula_bytes(*ring_, engine_.pool->format(), {begin, end}, last_mode_);
+  return dist::formula_bytes(*ring_, engine_.pool->format(), {begin, end}, mode_of(begin, end));
 }
 
 RankReport Team::own_report() const {

@@ -46,8 +46,9 @@ class Team {
   // Computes the tokens and hands out the logits of rows from first_logits on, in order.
   Status step(const Step& step, const OnLogits& on_logits);
   Result<std::vector<RankReport>> report();
-  // By the formulas: bytes of a layer of a step, all ranks together.
+  // By the formulas: bytes of a layer of a step, all ranks together, the way it would go.
   dist::RingBytes formula_bytes(int32_t begin, int32_t end) const;
+  dist::RingMode mode_of(int32_t begin, int32_t end) const;
   dist::RingPrediction predict(int32_t begin, int32_t end) const;
   const dist::RingCosts& costs() const { return costs_; }
   dist::RingMode last_mode() const { return last_mode_; }
