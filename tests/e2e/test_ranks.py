@@ -59,26 +59,17 @@ def story(sentences):
     )
 
 
-@pytest.fixture(scope="session")
-def conversation():
-    turns = [story(150) + " Who found the lamp?", "And what became of the map?", story(20) + " Tell me more."]
-    return "".join(turn + "\n" for turn in turns).encode()
-
-
 def answers(output):
     return [json.loads(line)["tokens"] for line in output.splitlines()]
 
 
-@pytest.fixture(scope="session")
-def alone(godwit, conversation):
-    """Three turns of one process."""
-    return answers(godwit("chat", "-n", "12", "--json", stdin=conversation))
-
-
-@pytest.mark.parametrize("ranks,more", [(2, []), (4, []), (2, ["--ring", "pass-q"]), (4, ["--ring", "pass-kv"])])
-def test_three_turns_are_those_of_one_rank(job, conversation, alone, ranks, more):
+def test_three_turns_are_those_of_one_rank(job, godwit):
+    turns = [story(150) + " Who found the lamp?", "And what became of the map?", story(20) + " Tell me more."]
+    args, stdin = ["chat", "-n", "12", "--json"], "".join(turn + "\n" for turn in turns).encode()
+    alone = answers(godwit(*args, stdin=stdin))
     assert len(alone) == 3
-    assert answers(job(ranks, "chat", "-n", "12", "--json", *more, stdin=conversation)) == alone
+    for ranks, more in [(2, []), (4, []), (2, ["--ring", "pass-q"]), (4, ["--ring", "pass-kv"])]:
+        assert answers(job(ranks, *args, *more, stdin=stdin)) == alone, (ranks, more)
 
 
 def test_8_bit_kv_and_small_chunks(job, godwit):
