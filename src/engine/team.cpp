@@ -37,6 +37,13 @@ int32_t Team::step_tokens() const {
   return ring_->shards().step_tokens(engine_.options.prefill_chunk);
 }
 
+// Ranks keep whole segments, so that together they have the pages that one would.
+uint64_t Team::kv_bytes(const KvSequence& sequence) const {
+  const KvFormat& format = engine_.pool->format();
+  const auto pages = static_cast<uint64_t>((sequence.next_position() + format.page_tokens - 1) / format.page_tokens);
+  return pages * static_cast<uint64_t>(sequence.shape().layers * sequence.shape().kv_heads) * format.page_bytes();
+}
+
 std::string Team::description() const {
   return fmt::format("{} over {}", dist::ring_mode_name(last_mode_), ranks_.transport.link_name());
 }

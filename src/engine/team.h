@@ -27,7 +27,8 @@ class Team {
 
   int size() const { return ranks_.transport.size(); }
   int32_t step_tokens() const;
-  std::string description() const;  // "pass-kv over mpi"
+  uint64_t kv_bytes(const KvSequence& sequence) const;  // on all ranks
+  std::string description() const;                      // "pass-kv over mpi"
 
   // --- rank 0
   uint64_t create(KvSequence& sequence);
