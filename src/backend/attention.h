@@ -70,7 +70,7 @@ struct AttentionArgs {
   float softcap = 0;     // scores become cap * tanh(score / cap); 0 = off
   int32_t window = 0;    // 0 = none
   AttnPartial partial;   // written, unless there is
-  Tensor state;          // [rows, q_heads, attention_state_width] f32: what the walk leaves instead, ...
+  Tensor state = {};     // [rows, q_heads, attention_state_width] f32: what the walk leaves instead, ...
   bool resumes = false;  // ... and goes on from; else it starts anew and rows of no tile get the empty state
   const std::function<void()>* poll = nullptr;  // optional; the calling thread calls it now and then
 };

@@ -71,6 +71,7 @@ Status Engine::Impl::gather_team() {
 Result<std::unique_ptr<Engine::Impl>> Engine::Impl::open_follower(std::string_view text, Ranks::Impl& job,
                                                                   uint32_t id) {
   auto impl = std::make_unique<Impl>();
+  job.transport.options().timeout_s = kLoadSeconds;
   auto open = [&]() -> Status {
     GODWIT_ASSIGN(impl->options, rank_options_from(text));
     GODWIT_ASSIGN(impl->backend, make_cpu_backend(cpu_options(impl->options, true)));

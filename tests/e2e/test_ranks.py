@@ -76,8 +76,8 @@ def test_8_bit_kv_and_small_chunks(job, godwit):
     args = ["run", "-p", story(60), "-n", "8", "--kv-codec", "q8", "--prefill-chunk", "100", "--json"]
     got, want = json.loads(job(3, *args)), json.loads(godwit(*args))
     assert got["tokens"] == want["tokens"]
-    assert (got["ranks"], want["ranks"]) == (3, 1)
-    assert got["ring"].endswith("over mpi") and want["ring"] == ""
+    assert got["ranks"] == 3 and got["ring"].endswith("over mpi")
+    assert "ranks" not in want
 
 
 def test_eval_and_bench_work_too(job, godwit, tmp_path):
