@@ -227,7 +227,10 @@ void add_bench(Program& program) {
   verb->add_option("--simd", options.simd, "SIMD target, or 'reference' (default: the machine's best)");
   verb->add_flag("--roofline", state->roofline,
                  "Measure the machine's limits, too, and print the share of them that each operation reaches");
-  verb->callback([&program, state] { program.run = [&program, state] { return state->run(program.json); }; });
+  CLI::App* ring = add_bench_ring(program, *verb);
+  verb->callback([&program, state, ring] {
+    if (!*ring) program.run = [&program, state] { return state->run(program.json); };
+  });
 }
 
 }  // namespace godwit::cli

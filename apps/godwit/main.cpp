@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <new>
 
+#include "base/result.h"
 #include "verbs.h"
 
 namespace godwit::cli {
@@ -13,6 +14,11 @@ CLI::App* add_verb(Program& program, const char* name, const char* description) 
   CLI::App* verb = program.app.add_subcommand(name, description);
   verb->add_flag("--json", program.json, "Print results as JSON on stdout");
   return verb;
+}
+
+std::shared_ptr<Ranks>& job_ranks() {
+  static std::shared_ptr<Ranks> ranks;
+  return ranks;
 }
 
 namespace {
@@ -35,7 +41,15 @@ const char* unknown_verb(CLI::App* app, int argc, char** argv) {
   return nullptr;
 }
 
-int main(int argc, char** argv) {
+// What a rank other than 0 does: no arguments are read, nothing is written.
+int follow(Ranks& ranks) {
+  std::signal(SIGINT, SIG_IGN);  // rank 0 decides what an interrupt means
+  Status status = ranks.follow();
+  if (status) return 0;
+  return exit_code({status.error().code, fmt::format("on rank {}: {}", ranks.rank(), status.error().message)});
+}
+
+int speak(int argc, char** argv) {
   Program program;
   program.app.description("Godwit: LLM inference for the longest contexts");
   program.app.set_version_flag("--version", "godwit " GODWIT_VERSION);
@@ -74,6 +88,18 @@ int main(int argc, char** argv) {
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
     return exit_code({ErrorCode::kIo, "stdout cannot be written"});
   return 0;
+}
+
+int main(int argc, char** argv) {
+  auto joined = Ranks::join();
+  if (!joined) return exit_code(joined.error());
+  std::shared_ptr<Ranks>& ranks = job_ranks() = std::move(*joined);
+  if (!ranks) return speak(argc, argv);
+  const int code = ranks->rank() == 0 ? speak(argc, argv) : follow(*ranks);
+  // A job that has lost a rank cannot end in an orderly way; the message is out already.
+  if (!ranks->status() || (ranks->rank() > 0 && code != 0)) ranks->abort();
+  ranks.reset();
+  return code;
 }
 
 }  // namespace

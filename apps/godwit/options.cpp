@@ -10,6 +10,7 @@
 #include "base/result.h"
 #include "kv/budget.h"
 #include "progress.h"
+#include "verbs.h"
 
 namespace godwit::cli {
 
@@ -56,12 +57,35 @@ void ModelFlags::add_to(CLI::App& verb) {
   auto* group = verb.add_option_group("model");
   add_model_to(*group);
   add_kv_options(*group, options, kv_memory);
+  add_ranks_to(verb);
+}
+
+void ModelFlags::add_ranks_to(CLI::App& verb) {
+  auto* group = verb.add_option_group("ranks (with mpirun)");
+  RankOptions& ranks = options.rank_options;
+  group->add_option("--ring", ranks.ring, "What travels between ranks: pass-kv, pass-q, or auto")
+      ->capture_default_str();
+  group->add_flag("!--no-overlap", ranks.overlap, "Let nothing travel while a rank computes");
+  group->add_flag("!--inexact", ranks.exact, "Send less where queries travel; no longer the bits of one rank");
+  group->add_option("--rank-timeout", ranks.timeout_s, "Longest wait for another rank within a step, in seconds")
+      ->capture_default_str();
+  group->add_option("--link", link, "Slow the links down to MICROSECONDS,GIGABIT, e.g. 50,1");
 }
 
 Result<EngineOptions> ModelFlags::read() const {
   EngineOptions opened = options;
   if (!kv_memory.empty()) {
     GODWIT_ASSIGN(opened.kv_budget_bytes, parse_bytes(kv_memory));
+  }
+  opened.ranks = job_ranks();
+  if (!link.empty()) {
+    double microseconds = 0, gigabits = 0;
+    char rest = 0;
+    if (std::sscanf(link.c_str(), "%lf,%lf%c", &microseconds, &gigabits, &rest) != 2 || !(microseconds >= 0) ||
+        !(gigabits > 0))
+      return errorf(ErrorCode::kInvalidArgument, "--link {} is not MICROSECONDS,GIGABIT, e.g. 50,1", link);
+    opened.rank_options.link_latency_s = microseconds * 1e-6;
+    opened.rank_options.link_bytes_per_second = gigabits * 1e9 / 8;
   }
   if (!chat_template_file.empty()) {
     GODWIT_ASSIGN(opened.chat_template, read_input(chat_template_file));

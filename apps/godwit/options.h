@@ -13,9 +13,10 @@ namespace godwit::cli {
 // -m, --threads, --ctx, --kv-codec, …
 struct ModelFlags {
   EngineOptions options;
-  std::string kv_memory, chat_template_file;
+  std::string kv_memory, chat_template_file, link;
   void add_to(CLI::App& verb);
   void add_model_to(CLI::App& group);  // all but the KV options
+  void add_ranks_to(CLI::App& verb);   // for mpirun
   // What was given, files read.
   Result<EngineOptions> read() const;
   // Opens the engine; on a terminal it shows the progress.

@@ -67,21 +67,26 @@ void note_full_context(const Engine& engine, const Generation& answer) {
 
 nlohmann::json generation_json(const Engine& engine, const Session& session, const Generation& answer) {
   const EngineInfo info = engine.info();
-  return {{"text", answer.text},
-          {"tokens", answer.tokens},
-          {"finish_reason", finish_name(answer.finish)},
-          {"prompt_tokens", answer.prompt_tokens},
-          {"completion_tokens", answer.tokens.size()},
-          {"prefill_seconds", answer.prefill_seconds},
-          {"prefill_tokens_per_second", prefill_rate(answer)},
-          {"decode_seconds", answer.decode_seconds},
-          {"decode_tokens_per_second", decode_rate(answer)},
-          {"kv_bytes", session.kv_bytes()},
-          {"kv_codec", info.kv_codec},
-          {"kv_policy", info.kv_policy},
-          {"context_tokens", info.context_tokens},
-          {"model", info.model},
-          {"backend", info.backend}};
+  nlohmann::json report = {{"text", answer.text},
+                           {"tokens", answer.tokens},
+                           {"finish_reason", finish_name(answer.finish)},
+                           {"prompt_tokens", answer.prompt_tokens},
+                           {"completion_tokens", answer.tokens.size()},
+                           {"prefill_seconds", answer.prefill_seconds},
+                           {"prefill_tokens_per_second", prefill_rate(answer)},
+                           {"decode_seconds", answer.decode_seconds},
+                           {"decode_tokens_per_second", decode_rate(answer)},
+                           {"kv_bytes", session.kv_bytes()},
+                           {"kv_codec", info.kv_codec},
+                           {"kv_policy", info.kv_policy},
+                           {"context_tokens", info.context_tokens},
+                           {"model", info.model},
+                           {"backend", info.backend}};
+  if (info.ranks > 1) {
+    report["ranks"] = info.ranks;
+    report["ring"] = info.ring;
+  }
+  return report;
 }
 
 void print_stats(const Engine& engine, const Session& session, const Generation& answer) {
@@ -93,6 +98,7 @@ void print_stats(const Engine& engine, const Session& session, const Generation&
                prefill_rate(answer), "time to first token", answer.prefill_seconds, "answer", answer.tokens.size(),
                decode_rate(answer), "KV memory", bytes_text(session.kv_bytes()).c_str(), info.kv_codec.c_str(),
                info.kv_bytes_per_token);
+  if (info.ranks > 1) std::fprintf(stderr, "%-22s %d, last step %s\n", "ranks", info.ranks, info.ring.c_str());
 }
 
 }  // namespace godwit::cli

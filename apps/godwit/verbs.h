@@ -3,9 +3,11 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 
 #include <CLI/CLI.hpp>
 
+#include <godwit/ranks.h>
 #include <godwit/status.h>
 
 namespace godwit::cli {
@@ -20,6 +22,7 @@ void add_run(Program& program);
 void add_chat(Program& program);
 void add_serve(Program& program);
 void add_bench(Program& program);
+CLI::App* add_bench_ring(Program& program, CLI::App& bench);
 void add_eval(Program& program);
 void add_sweep(Program& program, CLI::App& eval);
 void add_plan(Program& program);
@@ -28,6 +31,9 @@ void add_tokenize(Program& program);
 void add_quantize(Program& program);
 void add_tune(Program& program);
 void add_methods(Program& program);
+
+// The job that mpirun started this process in, or null; main() joins it and leaves it.
+std::shared_ptr<Ranks>& job_ranks();
 
 // A verb with the options all verbs have.
 CLI::App* add_verb(Program& program, const char* name, const char* description);

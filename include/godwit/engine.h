@@ -21,6 +21,8 @@
 namespace godwit {
 
 class Backend;
+class Ranks;
+class Team;
 
 struct EngineInfo {
   std::string model;    // file or folder, or "built-in"
@@ -36,6 +38,8 @@ struct EngineInfo {
   uint64_t kv_bytes_peak = 0;
   double kv_bytes_per_token = 0;
   int vocab_size = 0;
+  int ranks = 1;     // KV bytes above are rank 0's
+  std::string ring;  // with more than one: what travelled in the last step, and over which link
   // With EngineOptions::profile: time that all sessions have spent so far in matrix products, attention and the rest.
   double matmul_seconds = 0, attention_seconds = 0, other_seconds = 0;
 };
@@ -78,6 +82,9 @@ class Engine {
  private:
   friend class Session;
   friend class Service;
+  friend class Ranks;
+  friend class Team;
+  friend struct RanksProbe;
   friend Result<Engine> open_engine(const EngineOptions& options, std::unique_ptr<Backend> backend);
   struct Impl;
   explicit Engine(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}

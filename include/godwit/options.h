@@ -12,6 +12,18 @@ namespace godwit {
 
 using TokenId = int32_t;
 
+class Ranks;
+
+// How an engine works over several ranks; see ranks.h.
+struct RankOptions {
+  std::string ring = "auto";  // what travels: "pass-kv", "pass-q", or per step what is predicted to be quicker
+  bool overlap = true;        // keys and values travel while others are attended to
+  bool exact = true;          // answers have the bits of one rank; else less travels where queries do
+  double timeout_s = 60;      // the longest wait for another rank within a step
+  // Slows every rank's link down to this, to see what another network would do; 0: as it is.
+  double link_latency_s = 0, link_bytes_per_second = 0;
+};
+
 // Names of methods are written NAME[:key=value,…]; `godwit methods` lists them.
 struct EngineOptions {
   std::string model;             // a GGUF file or a Hugging Face folder; empty: the model built into the library
@@ -30,6 +42,8 @@ struct EngineOptions {
   std::string chat_template_name = "the chat template";  // what errors in that source call it
   bool profile = false;                                  // EngineInfo tells where the time goes
   std::function<void(double share)> on_load;             // progress of loading, from 0 to 1
+  std::shared_ptr<Ranks> ranks;                          // null: this process alone
+  RankOptions rank_options;
 };
 
 struct SamplingOptions {

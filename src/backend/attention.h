@@ -10,10 +10,15 @@
 //
 // Invariance: a row's result depends on its query, the visible slots and their pages' ordinals, and on nothing else;
 // not on the rows beside it, on invisible pages being listed, or on threads. The walk restarts its running softmax at
-// every ordinal that is a multiple of kSegmentPages and merges segments in order, so a back-end may split there.
+// every ordinal that is a multiple of kSegmentPages and merges segments in order, so a back-end may split there. A
+// caller may, too: a walk that stops between two segments leaves its *state*, the sums before they are divided, and
+// goes on from it in another call, over pages of another slab, or in another process. Whoever walks segments in order,
+// or walks each by itself and lets Backend::finish_attention take their states in order, gets the bits of one walk.
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <span>
 #include <vector>
 
 #include "backend/kv_format.h"
@@ -48,6 +53,11 @@ struct AttnPartial {
   Tensor lse;  // [rows, q_heads] f32
 };
 
+// Of each (row, query head) the unnormalised output, then the maximum and the sum of weights below it.
+inline int64_t attention_state_width(int head_dim) {
+  return head_dim + 2;
+}
+
 struct AttentionArgs {
   KvFormat format;
   const std::byte* slab = nullptr;  // pages
@@ -57,9 +67,18 @@ struct AttentionArgs {
   Tensor positions;  // [rows] i32
   int kv_heads = 0;  // q_heads is a multiple; query head h reads KV head h / (q_heads / kv_heads)
   float scale = 1;
-  float softcap = 0;    // scores become cap * tanh(score / cap); 0 = off
-  int32_t window = 0;   // 0 = none
-  AttnPartial partial;  // written
+  float softcap = 0;     // scores become cap * tanh(score / cap); 0 = off
+  int32_t window = 0;    // 0 = none
+  AttnPartial partial;   // written, unless there is
+  Tensor state = {};     // [rows, q_heads, attention_state_width] f32: what the walk leaves instead, ...
+  bool resumes = false;  // ... and goes on from; else it starts anew and rows of no tile get the empty state
+  const std::function<void()>* poll = nullptr;  // optional; the calling thread calls it now and then
+};
+
+struct FinishAttentionArgs {
+  KvFormat format;                 // of the pages that were walked
+  std::span<const Tensor> states;  // over disjoint slots, in the order of their segments
+  AttnPartial partial;             // written
 };
 
 }  // namespace godwit

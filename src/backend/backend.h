@@ -87,7 +87,7 @@ struct KvReadArgs {
   Tensor k, v;                    // [n, head_dim] f32, written
 };
 
-struct KvMove {  // one slot's K and V, copied inside a slab
+struct KvMove {  // one slot's K and V, copied
   KvSlot from, to;
 };
 
@@ -127,12 +127,14 @@ class Backend {
   virtual void kv_write(const KvWriteArgs& args) = 0;
   virtual void kv_read(const KvReadArgs& args) = 0;
   virtual void kv_copy_page(const KvFormat& format, std::byte* slab, PageId from, PageId to) = 0;
-  virtual void kv_move(const KvFormat& format, std::byte* slab, std::span<const KvMove> moves) = 0;  // in order
+  // In order, between two slabs or inside one.
+  virtual void kv_move(const KvFormat& format, std::byte* to, const std::byte* from, std::span<const KvMove> moves) = 0;
   virtual void kv_export(const KvFormat& format, const std::byte* slab, PageId page,
                          std::span<std::byte> canonical) = 0;
   virtual void kv_import(const KvFormat& format, std::byte* slab, PageId page,
                          std::span<const std::byte> canonical) = 0;
   virtual void attention(const AttentionArgs& args) = 0;
+  virtual void finish_attention(const FinishAttentionArgs& args) = 0;
   virtual void merge_partials(const AttnPartial& into, const AttnPartial& from) = 0;  // into := into merged with from
   virtual void observe(const ObserveArgs& args) = 0;
 };

@@ -52,8 +52,8 @@ class WrappedBackend : public Backend {
   void kv_copy_page(const KvFormat& format, std::byte* slab, PageId from, PageId to) override {
     run(&Backend::kv_copy_page, format, slab, from, to);
   }
-  void kv_move(const KvFormat& format, std::byte* slab, std::span<const KvMove> moves) override {
-    run(&Backend::kv_move, format, slab, moves);
+  void kv_move(const KvFormat& format, std::byte* to, const std::byte* from, std::span<const KvMove> moves) override {
+    run(&Backend::kv_move, format, to, from, moves);
   }
   void kv_export(const KvFormat& format, const std::byte* slab, PageId page, std::span<std::byte> canonical) override {
     run(&Backend::kv_export, format, slab, page, canonical);
@@ -62,6 +62,9 @@ class WrappedBackend : public Backend {
     run(&Backend::kv_import, format, slab, page, canonical);
   }
   void attention(const AttentionArgs& args) override { run<Kind::kAttention>(&Backend::attention, args); }
+  void finish_attention(const FinishAttentionArgs& args) override {
+    run<Kind::kAttention>(&Backend::finish_attention, args);
+  }
   void merge_partials(const AttnPartial& into, const AttnPartial& from) override {
     run<Kind::kAttention>(&Backend::merge_partials, into, from);
   }

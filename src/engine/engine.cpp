@@ -1,8 +1,12 @@
 #include <algorithm>
+#include <thread>
 
+#include "base/thread_pool.h"
+#include "dist/mpi_link.h"
 #include "engine/builtin_model.h"
 #include "engine/engine_impl.h"
 #include "engine/open.h"
+#include "engine/team.h"
 #include "kv/codec.h"
 #include <godwit/engine.h>
 
@@ -10,6 +14,7 @@ namespace godwit {
 namespace {
 
 constexpr int kMostLogitRows = 64;
+constexpr double kLoadSeconds = 600;  // how long other ranks may take to load a model
 
 Status check_options(const EngineOptions& o) {
   if (o.prefill_chunk < 1 || o.prefill_chunk > 65536)
@@ -24,7 +29,59 @@ Status check_options(const EngineOptions& o) {
   return {};
 }
 
+// With several ranks on a host, each has its share of the cores, or fewer where mpirun has bound it to fewer.
+CpuOptions cpu_options(const EngineOptions& o, bool one_of_many) {
+  CpuOptions cpu{.threads = o.threads, .simd = o.simd};
+  if (one_of_many && o.threads == 0) {
+    const int cores = static_cast<int>(std::thread::hardware_concurrency());
+    cpu.threads = std::clamp(cores / dist::mpi_local_size(), 1, usable_cpus());
+  }
+  return cpu;
+}
+
 }  // namespace
+
+Engine::Impl::Impl() = default;
+Engine::Impl::~Impl() = default;
+
+int32_t Engine::Impl::step_tokens() const {
+  return team ? team->step_tokens() : options.prefill_chunk;
+}
+
+Status Engine::Impl::load_model() {
+  auto source = options.model.empty() ? open_builtin_model() : ModelSource::open(options.model);
+  if (!source) return tl::unexpected(std::move(source).error());
+  return load(*source);
+}
+
+Status Engine::Impl::gather_team() {
+  Ranks::Impl& job = options.ranks->impl();
+  std::lock_guard lock(job.mutex);
+  EngineOptions theirs = options;
+  theirs.context_tokens = static_cast<int>(memory.context_tokens);  // what depends on length must not depend on memory
+  job.transport.options().timeout_s = std::max(options.rank_options.timeout_s, kLoadSeconds);
+  const uint32_t id = ++job.last_engine;
+  const std::string text = rank_options_text(theirs);
+  GODWIT_TRY(job.tell({.verb = RankVerb::kOpen, .engine = id}, std::as_bytes(std::span(text))));
+  GODWIT_TRY(job.agree({}));
+  GODWIT_ASSIGN(team, Team::make(*this, job, id));
+  return {};
+}
+
+Result<std::unique_ptr<Engine::Impl>> Engine::Impl::open_follower(std::string_view text, Ranks::Impl& job,
+                                                                  uint32_t id) {
+  auto impl = std::make_unique<Impl>();
+  job.transport.options().timeout_s = kLoadSeconds;
+  auto open = [&]() -> Status {
+    GODWIT_ASSIGN(impl->options, rank_options_from(text));
+    GODWIT_ASSIGN(impl->backend, make_cpu_backend(cpu_options(impl->options, true)));
+    impl->rank_count = job.transport.size();
+    return impl->load_model();
+  };
+  GODWIT_TRY(job.agree(open()));
+  GODWIT_ASSIGN(impl->team, Team::make(*impl, job, id));
+  return impl;
+}
 
 Status Engine::Impl::load(const ModelSource& source) {
   const ModelConfig& config = source.config();
@@ -58,6 +115,8 @@ Status Engine::Impl::load(const ModelSource& source) {
   if (options.profile) backend = make_timed_backend(std::move(backend), seconds);
   const int logit_rows = std::min(options.prefill_chunk, kMostLogitRows);
   GODWIT_ASSIGN(memory, plan_memory({.memory_bytes = backend->memory_bytes(),
+                                     .ranks = rank_count,
+                                     .ranks_here = rank_count > 1 ? dist::mpi_local_size() : 1,
                                      .weight_bytes = weight_bytes,
                                      .workspace_bytes = Workspace::bytes(config, options.prefill_chunk, logit_rows),
                                      .context_tokens = options.context_tokens,
@@ -76,7 +135,7 @@ Status Engine::Impl::load(const ModelSource& source) {
 }
 
 Result<Engine> Engine::open(const EngineOptions& options) {
-  GODWIT_ASSIGN(auto backend, make_cpu_backend({.threads = options.threads, .simd = options.simd}));
+  GODWIT_ASSIGN(auto backend, make_cpu_backend(cpu_options(options, options.ranks != nullptr)));
   return open_engine(options, std::move(backend));
 }
 
@@ -85,9 +144,12 @@ Result<Engine> open_engine(const EngineOptions& options, std::unique_ptr<Backend
   auto impl = std::make_shared<Engine::Impl>();
   impl->options = options;
   impl->backend = std::move(backend);
-  auto source = options.model.empty() ? open_builtin_model() : ModelSource::open(options.model);
-  if (!source) return tl::unexpected(std::move(source).error());
-  GODWIT_TRY(impl->load(*source));
+  if (options.ranks) {
+    GODWIT_TRY(check_rank_options(options));
+    impl->rank_count = options.ranks->size();
+  }
+  GODWIT_TRY(impl->load_model());
+  if (options.ranks) GODWIT_TRY(impl->gather_team());
   return Engine(std::move(impl));
 }
 
@@ -108,6 +170,8 @@ EngineInfo Engine::info() const {
   info.kv_bytes_peak = e.pool->peak_bytes();
   info.kv_bytes_per_token = static_cast<double>(e.memory.kv_bytes_per_page_column) / e.pool->format().page_tokens;
   info.vocab_size = static_cast<int>(e.model->config().vocab_size);
+  info.ranks = e.rank_count;
+  if (e.team) info.ring = e.team->description();
   info.matmul_seconds = e.seconds.matmul;
   info.attention_seconds = e.seconds.attention;
   info.other_seconds = e.seconds.other;

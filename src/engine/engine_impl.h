@@ -13,13 +13,17 @@
 #include "kv/sequence.h"
 #include "model/decoder.h"
 #include <godwit/engine.h>
+#include <godwit/ranks.h>
 
 namespace godwit {
+
+class Team;
 
 struct Engine::Impl {
   EngineOptions options;
   std::string label;
   uint64_t weight_bytes = 0;
+  int rank_count = 1;
   MemoryPlan memory;
   std::optional<Vocabulary> vocabulary;
   std::optional<Constraints> constraints;
@@ -34,7 +38,20 @@ struct Engine::Impl {
   std::unique_ptr<AttentionPlanner> prefill_planner, decode_planner, repair_planner;
   std::shared_ptr<const KvRetentionRules> retention;  // null: every entry stays
 
+  std::unique_ptr<Team> team;  // null: this process alone
+
+  Impl();
+  ~Impl();
   Status load(const ModelSource& source);
+  // The part of rank 0's engine that another rank has.
+  static Result<std::unique_ptr<Impl>> open_follower(std::string_view options, Ranks::Impl& ranks, uint32_t id);
+  // The most tokens of a prompt that run at once.
+  int32_t step_tokens() const;
+
+ private:
+  friend Result<Engine> open_engine(const EngineOptions& options, std::unique_ptr<Backend> backend);
+  Status load_model();
+  Status gather_team();  // on rank 0
 };
 
 }  // namespace godwit

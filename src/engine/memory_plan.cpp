@@ -26,27 +26,30 @@ Result<MemoryPlan> plan_memory(const MemoryRequest& request, const ModelConfig& 
     return errorf(ErrorCode::kInvalidArgument,
                   "{}: a context of {} tokens was asked for, but the model was made for {}", label,
                   request.context_tokens, config.context_length);
-  const uint64_t fixed = request.weight_bytes + request.workspace_bytes;
+  const auto here = static_cast<uint64_t>(request.ranks_here);
+  const uint64_t fixed = request.weight_bytes + here * request.workspace_bytes;
   const uint64_t usable = request.memory_bytes / 10 * 9;
   if (request.memory_bytes > 0 && fixed >= usable)
     return errorf(
         ErrorCode::kExhausted,
         "{}: the weights take {} and the workspace {}, but only {} of the {} that are available may be used; free "
         "memory or take a smaller or more strongly quantized model",
-        label, bytes_text(request.weight_bytes), bytes_text(request.workspace_bytes), bytes_text(usable),
+        label, bytes_text(request.weight_bytes), bytes_text(here * request.workspace_bytes), bytes_text(usable),
         bytes_text(request.memory_bytes));
   const uint64_t heads = config.layers.size() * static_cast<uint64_t>(config.kv_heads);
   const uint64_t column = heads * format.page_bytes();
   const auto page_tokens = static_cast<uint64_t>(format.page_tokens);
   auto sequence_bytes = [&](int64_t tokens) {
     const uint64_t slots = request.residence.most_slots(static_cast<uint64_t>(tokens));
-    const uint64_t pages = (slots + page_tokens - 1) / page_tokens;
+    uint64_t pages = (slots + page_tokens - 1) / page_tokens;
+    if (const auto round = kSegmentPages * static_cast<uint64_t>(request.ranks); request.ranks > 1)
+      pages = std::min(pages, (pages + round - 1) / round * kSegmentPages);
     if (request.residence.whole()) return saturating_product(pages, column);
     // Where entries are dropped, each head may have a page that is not full, and positions beside every page.
     return saturating_product(pages + 1, column + heads * format.aux_bytes());
   };
   const int64_t wanted = request.context_tokens > 0 ? request.context_tokens : config.context_length;
-  const uint64_t free = request.memory_bytes > 0 ? usable - fixed : UINT64_MAX / 4;
+  const uint64_t free = request.memory_bytes > 0 ? (usable - fixed) / here : UINT64_MAX / 4;
 
   uint64_t budget = request.kv_budget_bytes;
   if (budget > free)

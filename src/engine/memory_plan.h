@@ -12,6 +12,8 @@ namespace godwit {
 
 struct MemoryRequest {
   uint64_t memory_bytes = 0;  // what the back-end can still get; 0: unknown
+  int ranks = 1;              // over which a sequence's segments are spread, ...
+  int ranks_here = 1;         // ... and how many of them share this memory, and one copy of the weights
   uint64_t weight_bytes = 0;
   uint64_t workspace_bytes = 0;
   int64_t context_tokens = 0;    // asked for; 0: as long as possible

@@ -76,6 +76,22 @@ TEST(MemoryPlan, Plans) {
   }
 }
 
+TEST(MemoryPlan, RanksShareSegmentsAndAHostsMemory) {
+  // 3 segments of 16 columns over 2 ranks: one has two of them.
+  MemoryRequest request{.memory_bytes = 10 * kGiB, .ranks = 2, .context_tokens = 3 * 1024};
+  auto planned = plan(request, 1 << 20);
+  ASSERT_TRUE(planned.has_value());
+  EXPECT_EQ(planned->kv_budget_bytes, 16 * 32 * kColumn);
+  // 10 MiB: 9 usable, 1 of weights once, half a MiB of workspace twice: 7 left, 3.5 for each, 112 columns.
+  request = {.memory_bytes = 10 * kMiB, .ranks = 2, .ranks_here = 2, .weight_bytes = kMiB, .workspace_bytes = kMiB / 2};
+  planned = plan(request, 1 << 20);
+  ASSERT_TRUE(planned.has_value());
+  EXPECT_EQ(planned->kv_budget_bytes, 112 * kColumn);
+  EXPECT_EQ(planned->context_tokens, 14 * 1024);
+  request.ranks = request.ranks_here = 1;
+  EXPECT_EQ(plan(request, 1 << 20)->context_tokens, 240 * 64);
+}
+
 TEST(MemoryPlan, WhereEntriesAreDroppedTheContextMayOutgrowTheMemory) {
   // 64 entries and 64 between two drops are two pages; one more may be begun. A page's positions take 512 bytes.
   const uint64_t needed = 3 * (kColumn + 4 * 512);

@@ -9,6 +9,7 @@
 #include "engine/attention_cost.h"
 #include "engine/embedding.h"
 #include "engine/engine_impl.h"
+#include "engine/team.h"
 #include "kv/prefix_index.h"
 #include "sched/scheduler.h"
 #include <godwit/service.h>
@@ -147,6 +148,9 @@ Result<std::unique_ptr<Service>> Service::start(const Engine& engine, const Serv
                   options.most_running, e.options.prefill_chunk);
   if (options.most_waiting < 1)
     return errorf(ErrorCode::kInvalidArgument, "a queue of {} requests makes no sense", options.most_waiting);
+  if (e.team)
+    return errorf(ErrorCode::kUnsupported,
+                  "a service of many requests does not work over {} ranks yet; start it as one process", e.rank_count);
   if (e.retention)
     return errorf(ErrorCode::kUnsupported,
                   "KV policy '{}' works on one session at a time; a service needs an engine without",

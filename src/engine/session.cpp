@@ -4,6 +4,7 @@
 
 #include "engine/answer.h"
 #include "engine/session_impl.h"
+#include "engine/team.h"
 #include <godwit/session.h>
 
 namespace godwit {
@@ -133,6 +134,7 @@ std::span<const TokenId> Session::tokens() const {
 
 uint64_t Session::kv_bytes() const {
   std::lock_guard lock(impl_->engine->mutex);
+  if (const Team* team = impl_->engine->team.get()) return team->kv_bytes(*impl_->sequence);
   return impl_->sequence->bytes();
 }
 
@@ -150,7 +152,9 @@ Session Session::fork() const {
   copy->unrepaired = impl_->unrepaired;
   std::lock_guard lock(impl_->engine->mutex);
   copy->retention.reset();
+  if (copy->engine->team) copy->engine->team->drop(copy->team_sequence);
   copy->sequence = impl_->sequence->fork();
+  if (copy->engine->team) copy->team_sequence = copy->engine->team->fork(impl_->team_sequence, *copy->sequence);
   if (impl_->retention) copy->retention = std::make_unique<KvRetention>(*impl_->retention, *copy->sequence);
   return Session(std::move(copy));
 }

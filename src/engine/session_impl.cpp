@@ -2,17 +2,21 @@
 
 #include <algorithm>
 
+#include "engine/team.h"
+
 namespace godwit {
 
 Session::Impl::Impl(std::shared_ptr<Engine::Impl> e) : engine(std::move(e)) {
   std::lock_guard lock(engine->mutex);
   sequence = std::make_unique<KvSequence>(*engine->pool, engine->model->kv_shape());
+  if (engine->team) team_sequence = engine->team->create(*sequence);
   if (engine->retention) retention = std::make_unique<KvRetention>(engine->retention, *sequence);
 }
 
 Session::Impl::~Impl() {
   std::lock_guard lock(engine->mutex);
   retention.reset();
+  if (engine->team) engine->team->drop(team_sequence);
   sequence.reset();
 }
 
@@ -49,6 +53,7 @@ void Session::Impl::forget_computed(size_t count) {
   if (retention && left < retention->shortest_exact()) left = 0;
   unrepaired -= std::min(unrepaired, computed() - static_cast<size_t>(left));
   sequence->truncate(left);
+  if (engine->team) engine->team->truncate(team_sequence, left);
   if (retention) retention->forget(left);
   logits.clear();
 }
@@ -88,6 +93,20 @@ Status Session::Impl::step(size_t count, bool prompt_ends, const OnLogits& on_lo
   const size_t begin = computed(), vocab = static_cast<size_t>(e.model->config().vocab_size);
   const auto rows = static_cast<int32_t>(count);
   const bool decodes = phases[begin] == Phase::kDecode;
+  const int32_t first = on_logits ? 0 : rows - 1;
+  if (e.team) {
+    if (watcher != nullptr)
+      return errorf(ErrorCode::kUnsupported, "attention over several ranks cannot be watched; start one process");
+    return e.team->step({.sequence = team_sequence,
+                         .begin = static_cast<int32_t>(begin),
+                         .tokens = std::span(tokens).subspan(begin, count),
+                         .phase = phases[begin],
+                         .first_logits = first},
+                        [&](int32_t row, std::span<const float> values) {
+                          if (on_logits) on_logits(begin + static_cast<size_t>(row), values);
+                          if (row + 1 == rows) logits.assign(values.begin(), values.end());
+                        });
+  }
   AttentionPlanner& planner = decodes ? *e.decode_planner : *e.prefill_planner;
   if (!decodes && unrepaired > 0) GODWIT_TRY(repair());
   if (retention) GODWIT_TRY(retention->prepare(rows));
@@ -95,7 +114,6 @@ Status Session::Impl::step(size_t count, bool prompt_ends, const OnLogits& on_lo
 
   std::vector<int32_t> picked;
   std::vector<float> values;
-  const int32_t first = on_logits ? 0 : rows - 1;
   const int32_t most = e.workspace->max_logit_rows();
   for (int32_t row = first; row < rows; row += most) {
     const int32_t end = std::min(rows, row + most);
@@ -125,7 +143,7 @@ size_t Session::Impl::next_step(size_t chunk) const {
 Status Session::Impl::compute_pending(const std::function<void(const Progress&)>& on_progress, std::stop_token stop,
                                       const OnLogits& on_logits, bool prompt_ends) {
   const size_t begin = computed(), end = tokens.size();
-  const auto chunk = static_cast<size_t>(engine->options.prefill_chunk);
+  const auto chunk = static_cast<size_t>(engine->step_tokens());
   while (computed() < end) {
     if (stop.stop_requested()) return errorf(ErrorCode::kCancelled, "stopped after {} of {} tokens", computed(), end);
     const size_t count = next_step(chunk);

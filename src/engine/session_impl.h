@@ -9,6 +9,7 @@ struct Session::Impl {
   std::shared_ptr<Engine::Impl> engine;
   // Touched only with engine->mutex held.
   std::unique_ptr<KvSequence> sequence;
+  uint64_t team_sequence = 0;              // what the other ranks call it
   std::unique_ptr<KvRetention> retention;  // null: every entry stays
   AttentionObserver* watcher = nullptr;    // see SessionProbe
   std::vector<TokenId> tokens;

@@ -44,7 +44,8 @@ class FakeKvBackend final : public Backend {
   void kv_copy_page(const KvFormat& format, std::byte* slab, PageId from, PageId to) override {
     std::memcpy(slab + to * format.page_bytes(), slab + from * format.page_bytes(), format.page_bytes());
   }
-  void kv_move(const KvFormat& format, std::byte* slab, std::span<const KvMove> list) override {
+  void kv_move(const KvFormat& format, std::byte* slab, const std::byte* from, std::span<const KvMove> list) override {
+    GODWIT_CHECK(from == slab);
     moves += static_cast<int>(list.size());
     for (const KvMove& move : list) {
       std::memcpy(key(format, slab, move.to), key(format, slab, move.from), row_bytes(format));
@@ -68,6 +69,7 @@ class FakeKvBackend final : public Backend {
   void expert_matmul(const ExpertMatmulArgs&) override { absent(); }
   void combine_experts(Tensor, Tensor, Tensor) override { absent(); }
   void attention(const AttentionArgs&) override { absent(); }
+  void finish_attention(const FinishAttentionArgs&) override { absent(); }
   void merge_partials(const AttnPartial&, const AttnPartial&) override { absent(); }
   void observe(const ObserveArgs&) override { absent(); }
 

@@ -117,7 +117,10 @@ KvNeed KvSequence::append_need(int tokens, int32_t first_position) const {
 KvOutcome KvSequence::append(int tokens, int32_t first_position) {
   GODWIT_CHECK(tokens >= 0 && first_position >= next_position_);
   GODWIT_CHECK(int64_t{first_position} + tokens <= INT32_MAX);
-  if (tokens == 0) return {};
+  if (tokens == 0) {
+    next_position_ = first_position;
+    return {};
+  }
   if (size_t missing = pool_.missing_pages(append_need(tokens, first_position)); missing > 0) return {missing};
   for (Head& head : heads_) extend(head, tokens, first_position);
   next_position_ = first_position + tokens;

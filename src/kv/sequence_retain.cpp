@@ -98,7 +98,7 @@ KvOutcome KvSequence::retain(int layer, int head, std::span<const uint32_t> kept
       if (from.page != to.page || from.slot != to.slot) moves.push_back({from, to});
     }
   }
-  if (!moves.empty()) pool_.backend().kv_move(pool_.format(), pool_.slab(), moves);
+  if (!moves.empty()) pool_.backend().kv_move(pool_.format(), pool_.slab(), pool_.slab(), moves);
 
   // Give back before taking: the aux entries may need the room.
   for (size_t i = 0; i < list.pages.size(); ++i)

@@ -13,14 +13,14 @@ class Step {
         be_(model.backend_),
         ws_(workspace),
         in_(input),
-        pool_(pool_of(input)),
         rows_(static_cast<int64_t>(input.tokens.size())) {
-    GODWIT_CHECK(rows_ > 0 && rows_ <= ws_.max_rows());
+    GODWIT_CHECK((rows_ > 0 || in_.attention != nullptr) && rows_ <= ws_.max_rows());
   }
 
   void run() {
     ws_.phase_ = in_.phase;
     upload_rows();
+    if (rows_ == 0) return help_others();
     be_.embed(tokens_, model_.weights_.embedding, c_.embedding_scale, hidden_);
     for (size_t layer = 0; layer < c_.layers.size(); ++layer) {
       attention_block(layer);
@@ -29,9 +29,29 @@ class Step {
   }
 
  private:
-  static KvPool& pool_of(const StepInput& input) {
-    GODWIT_CHECK(!input.groups.empty() && !input.groups[0].segments.empty());
-    return input.groups[0].segments[0].sequence->pool();
+  KvPool& pool() const {
+    GODWIT_CHECK(!in_.groups.empty() && !in_.groups[0].segments.empty());
+    return in_.groups[0].segments[0].sequence->pool();
+  }
+
+  void help_others() {
+    const Tensor no_q = ws_.q_.slice(0, 0), no_kv = ws_.k_.slice(0, 0);
+    for (size_t layer = 0; layer < c_.layers.size(); ++layer)
+      ask(layer, no_q.reshape({0, c_.heads, c_.head_dim}), no_kv.reshape({0, c_.kv_heads, c_.head_dim}),
+          no_kv.reshape({0, c_.kv_heads, c_.head_dim}));
+  }
+
+  void ask(size_t layer, const Tensor& q, const Tensor& k, const Tensor& v) {
+    in_.attention->attend(
+        {.layer = static_cast<int>(layer),
+         .q = q,
+         .k = k,
+         .v = v,
+         .positions = positions_,
+         .scale = c_.attention_scale,
+         .softcap = c_.attention_softcap,
+         .window = c_.layers[layer].window,
+         .partial = {ws_.attended_.slice(0, rows_).reshape({rows_, c_.heads, c_.head_dim}), ws_.lse_.slice(0, rows_)}});
   }
 
   void upload_rows() {
@@ -86,8 +106,12 @@ class Step {
     }
     rotate(q, layer);
     rotate(k, layer);
-    write_kv(layer, k, v);
-    attend(layer, q);
+    if (in_.attention != nullptr) {
+      ask(layer, q, k, v);
+    } else {
+      write_kv(layer, k, v);
+      attend(layer, q);
+    }
     to_residual(ws_.attended_.slice(0, rows_), w.o, w.post_attn_norm);
   }
 
@@ -115,7 +139,7 @@ class Step {
                   slots_.begin() + static_cast<ptrdiff_t>(segment.row_begin) * c_.kv_heads);
       }
     }
-    be_.kv_write({.format = pool_.format(), .slab = pool_.slab(), .slots = slots_, .k = k, .v = v});
+    be_.kv_write({.format = pool().format(), .slab = pool().slab(), .slots = slots_, .k = k, .v = v});
   }
 
   void attend(size_t layer, const Tensor& q) {
@@ -126,9 +150,9 @@ class Step {
       group.planner->add(
           {.layer = static_cast<int>(layer), .window = settings.window, .segments = group.segments, .q = q}, plan_);
     AttentionArgs args;
-    args.format = pool_.format();
-    args.slab = pool_.slab();
-    args.aux = pool_.aux_slab();
+    args.format = pool().format();
+    args.slab = pool().slab();
+    args.aux = pool().aux_slab();
     args.plan = &plan_;
     args.q = q;
     args.positions = positions_;
@@ -181,7 +205,6 @@ class Step {
   Backend& be_;
   Workspace& ws_;
   const StepInput& in_;
-  KvPool& pool_;
   const int64_t rows_;
   Tensor tokens_, positions_, hidden_, normed_, projected_;
   AttentionPlan plan_;

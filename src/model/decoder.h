@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "attn/layer_attention.h"
 #include "attn/plan.h"
 #include "backend/backend.h"
 #include "kv/attention_observer.h"
@@ -28,6 +29,8 @@ struct StepInput {
   std::span<const PlannedSegments> groups;  // together they cover every row once; sequences have the rows appended
   Phase phase = Phase::kPrefill;
   AttentionObserver* observer = nullptr;  // may be null
+  // Where K and V are not all in this process: asked instead of planners, sequences and observer. There may be no rows.
+  LayerAttention* attention = nullptr;
 };
 
 // Activations of steps of up to `max_rows` rows and `max_logit_rows` rows of logits. One step at a time.

@@ -26,6 +26,7 @@ void attention(Context& context, const AttentionArgs& args) {
 
 void fill(Kernels& table) {
   table.attention = table.attention_f32 = &attention;
+  table.finish_attention = table.finish_attention_f32 = &finish_attention<Walk<float>>;
 }
 
 }  // namespace HWY_NAMESPACE

@@ -52,12 +52,15 @@ void attention(Context& context, const AttentionArgs& args) {
 
 void fill_attention_bf16(Kernels& table) {
   table.attention = &attention<VectorProduct>;
+  table.finish_attention = &finish_attention<Bf16Walk<F16, VectorProduct>>;
 }
 void fill_attention_amx(Kernels& table) {
   table.attention = &attention<TileProduct<AmxTiles>>;
+  table.finish_attention = &finish_attention<Bf16Walk<F16, TileProduct<AmxTiles>>>;
 }
 void fill_attention_amx_emulated(Kernels& table) {
   table.attention = &attention<TileProduct<EmulatedTiles>>;
+  table.finish_attention = &finish_attention<Bf16Walk<F16, TileProduct<EmulatedTiles>>>;
 }
 
 }  // namespace godwit::cpu

@@ -6,35 +6,12 @@
 #pragma once
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 #include <vector>
 
+#include "backend/cpu/attention_state.h"
 #include "backend/cpu/attention_work.h"
 
 namespace godwit::cpu {
-
-inline constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
-
-// Unnormalised softmax of a set of slots for each query of a block. Empty: sum = 0, max = -inf, out = 0.
-struct State {
-  State(float* memory, size_t count, size_t row_width)
-      : out(memory), max(memory + count * row_width), sum(max + count), queries(count), width(row_width) {}
-  static size_t floats(size_t queries, size_t width) {  // whole lines, so that states side by side stay aligned
-    return (queries * (width + 2) + 15) / 16 * 16;
-  }
-
-  void clear() {
-    std::fill_n(out, queries * width, 0.0f);
-    std::fill_n(max, queries, kMinusInfinity);
-    std::fill_n(sum, queries, 0.0f);
-  }
-
-  float* out;  // [queries, width]
-  float* max;  // [queries]
-  float* sum;  // [queries]
-  size_t queries, width;
-};
 
 template <class Walk>
 class AttentionDrive {
@@ -51,6 +28,7 @@ class AttentionDrive {
     }
     context_.pool.parallel_for(static_cast<int64_t>(blocks_.size()), [&](int64_t index, int thread) {
       whole_block(thread, blocks_[static_cast<size_t>(index)]);
+      poll(thread);
     });
   }
 
@@ -71,14 +49,14 @@ class AttentionDrive {
     const size_t count = queries(block);
     Walk walk(args_, shape_, block, scratch(thread, block));
     State total(walk.spare(), count, width()), segment(walk.spare() + State::floats(count, width()), count, width());
-    total.clear();
+    begin_block(block, total);
     for (uint32_t page = block.page_begin; page < block.page_end;) {
       const uint32_t end = segment_end(*args_.plan, page, block.page_end);
       walk.segment(page, end, segment);
       Walk::fold(total, segment);
       page = end;
     }
-    write_partial(block, total);
+    end_block(block, total);
   }
 
   // One state per unit, side by side from `memory`; `offsets` are theirs.
@@ -89,6 +67,7 @@ class AttentionDrive {
       Walk walk(args_, shape_, block, scratch(thread, block));
       State state(memory + offsets[static_cast<size_t>(index)], queries(block), width());
       walk.segment(unit.page_begin, unit.page_end, state);
+      poll(thread);
     });
   }
 
@@ -124,33 +103,43 @@ class AttentionDrive {
         const uint32_t id = batch[at].block;
         const QueryBlock& block = blocks_[id];
         State total(memory + totals[id], queries(block), width());
-        if (batch[at].page_begin == block.page_begin) total.clear();
+        if (batch[at].page_begin == block.page_begin) begin_block(block, total);
         for (; at < batch.size() && batch[at].block == id; ++at) {
           Walk::fold(total, State(states + offsets[at], total.queries, width()));
-          if (batch[at].last) write_partial(block, total);
+          if (batch[at].last) end_block(block, total);
         }
       });
       begin = end;
     }
   }
 
-  void write_partial(const QueryBlock& block, const State& state) const {
-    const auto group = static_cast<size_t>(shape_.group), head_dim = static_cast<size_t>(shape_.head_dim);
-    const AttnPartial& partial = args_.partial;
-    for (size_t i = 0; i < state.queries; ++i) {
-      const size_t row = static_cast<size_t>(block.row_begin) + i / group;
-      const size_t head = static_cast<size_t>(block.kv_head) * group + i % group;
-      auto* out = reinterpret_cast<float*>(partial.out.data + row * partial.out.row_stride_bytes) + head * head_dim;
-      auto* lse = reinterpret_cast<float*>(partial.lse.data + row * partial.lse.row_stride_bytes) + head;
-      const float sum = state.sum[i];
-      *lse = sum == 0 ? kMinusInfinity : state.max[i] + std::log(sum);
-      const float* from = state.out + i * state.width;
-      if (sum == 0) {
-        std::fill_n(out, head_dim, 0.0f);
+  void poll(int thread) const {
+    if (thread == 0 && args_.poll != nullptr) (*args_.poll)();
+  }
+
+  // Calls each(query of the block, its row, its head).
+  template <class Each>
+  void each_query(const QueryBlock& block, const Each& each) const {
+    const auto group = static_cast<size_t>(shape_.group);
+    for (size_t i = 0; i < queries(block); ++i)
+      each(i, static_cast<size_t>(block.row_begin) + i / group, static_cast<size_t>(block.kv_head) * group + i % group);
+  }
+  void begin_block(const QueryBlock& block, State& total) const {
+    total.clear();
+    if (!args_.resumes) return;
+    each_query(block, [&](size_t query, size_t row, size_t head) {
+      total.load(query, state_at(args_.state, row, head), static_cast<size_t>(shape_.head_dim));
+    });
+  }
+  void end_block(const QueryBlock& block, const State& total) const {
+    const auto head_dim = static_cast<size_t>(shape_.head_dim);
+    each_query(block, [&](size_t query, size_t row, size_t head) {
+      if (args_.state) {
+        total.store(query, state_at(args_.state, row, head), head_dim);
       } else {
-        for (size_t j = 0; j < head_dim; ++j) out[j] = from[j] / sum + 0.0f;  // no -0
+        total.normalise(query, args_.partial, row, head, head_dim);
       }
-    }
+    });
   }
 
   Context& context_;
@@ -158,5 +147,28 @@ class AttentionDrive {
   const AttentionShape shape_;
   std::vector<QueryBlock> blocks_;
 };
+
+// Takes the states of a walk's segments together as the walk itself would have.
+template <class Walk>
+void finish_attention(Context& context, const FinishAttentionArgs& args) {
+  const Tensor& out = args.partial.out;
+  const auto heads = static_cast<size_t>(out.shape[1]), head_dim = static_cast<size_t>(out.shape[2]);
+  const size_t width = (head_dim + 15) / 16 * 16, floats = State::floats(heads, width);
+  check_partial(args.partial, out.shape[0], static_cast<int>(heads), args.format.head_dim);
+  for (const Tensor& state : args.states)
+    check_attention_state(state, out.shape[0], static_cast<int>(heads), args.format.head_dim);
+  context.pool.parallel_for(out.shape[0], [&](int64_t index, int thread) {
+    const auto row = static_cast<size_t>(index);
+    auto* memory = reinterpret_cast<float*>(context.scratch(thread, 2 * floats * sizeof(float)));
+    State total(memory, heads, width), segment(memory + floats, heads, width);
+    total.clear();
+    segment.clear();
+    for (const Tensor& state : args.states) {
+      for (size_t head = 0; head < heads; ++head) segment.load(head, state_at(state, row, head), head_dim);
+      Walk::fold(total, segment);
+    }
+    for (size_t head = 0; head < heads; ++head) total.normalise(head, args.partial, row, head, head_dim);
+  });
+}
 
 }  // namespace godwit::cpu

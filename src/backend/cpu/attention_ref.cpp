@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "backend/cpu/attention_state.h"
 #include "backend/cpu/attention_work.h"
 #include "backend/cpu/page_layout.h"
 #include "backend/cpu/partials.h"
@@ -40,41 +41,92 @@ std::vector<SeenSlot> seen_slots(const AttentionArgs& args, const AttentionTile&
   return seen;
 }
 
+// Weights relative to exp(top).
+struct Sums {
+  explicit Sums(size_t head_dim) : out(head_dim, 0.0) {}
+
+  void rescale(double to) {
+    const double factor = sum == 0 ? 1 : std::exp(top - to);
+    for (double& number : out) number *= factor;
+    sum *= factor;
+    top = to;
+  }
+  void add(const float* state) {
+    const double its_top = state[out.size()], its_sum = state[out.size() + 1];
+    if (its_sum == 0) return;
+    rescale(std::max(top, its_top));
+    const double factor = std::exp(its_top - top);
+    for (size_t d = 0; d < out.size(); ++d) out[d] += state[d] * factor;
+    sum += its_sum * factor;
+  }
+  void write(const AttnPartial& partial, size_t row, size_t head) const {
+    auto* to = reinterpret_cast<float*>(partial.out.data + row * partial.out.row_stride_bytes) + head * out.size();
+    auto* lse = reinterpret_cast<float*>(partial.lse.data + row * partial.lse.row_stride_bytes) + head;
+    for (size_t d = 0; d < out.size(); ++d) to[d] = sum == 0 ? 0.0f : static_cast<float>(out[d] / sum);
+    *lse = sum == 0 ? kMinusInfinity : static_cast<float>(top + std::log(sum));
+  }
+
+  double top = -std::numeric_limits<double>::infinity(), sum = 0;
+  std::vector<double> out;
+};
+
 void attend(const AttentionArgs& args, const AttentionShape& shape, const AttentionTile& tile, int32_t row, int head) {
   const auto head_dim = static_cast<size_t>(shape.head_dim), at = static_cast<size_t>(row);
   const size_t offset = static_cast<size_t>(head) * head_dim;
   const auto* q = reinterpret_cast<const float*>(args.q.data + at * args.q.row_stride_bytes) + offset;
-  auto* out = reinterpret_cast<float*>(args.partial.out.data + at * args.partial.out.row_stride_bytes) + offset;
-  auto* lse = reinterpret_cast<float*>(args.partial.lse.data + at * args.partial.lse.row_stride_bytes) + head;
   const auto seen = seen_slots(args, tile, q, reinterpret_cast<const int32_t*>(args.positions.data)[row]);
 
-  double top = -std::numeric_limits<double>::infinity(), sum = 0;
+  Sums sums(head_dim);
+  float* state = args.state ? state_at(args.state, at, static_cast<size_t>(head)) : nullptr;
+  if (args.resumes) sums.add(state);
+  double top = sums.top;
   for (const SeenSlot& slot : seen) top = std::max(top, slot.score);
   if (std::isinf(top)) top = 0;  // nothing seen, or only scores of -inf: no weight either way
+  sums.rescale(top);
+  double& sum = sums.sum;
+  std::vector<double>& total = sums.out;
   const PageHalf values = PageHalf::values(args.format);
-  std::vector<double> total(head_dim, 0.0);
   for (const SeenSlot& slot : seen) {
     const double weight = std::exp(slot.score - top);
     sum += weight;
     for (size_t d = 0; d < head_dim; ++d) total[d] += weight * values.number(slot.page, slot.slot, d);
   }
-  for (size_t d = 0; d < head_dim; ++d) out[d] = sum == 0 ? 0.0f : static_cast<float>(total[d] / sum);
-  *lse = sum == 0 ? -std::numeric_limits<float>::infinity() : static_cast<float>(top + std::log(sum));
+  if (state == nullptr) return sums.write(args.partial, at, static_cast<size_t>(head));
+  store_empty(state, head_dim);
+  if (sum == 0) return;
+  for (size_t d = 0; d < head_dim; ++d) state[d] = static_cast<float>(total[d]);
+  state[head_dim] = static_cast<float>(top);
+  state[head_dim + 1] = static_cast<float>(sum);
+}
+
+void finish(Context&, const FinishAttentionArgs& args) {
+  const auto rows = static_cast<size_t>(args.partial.out.shape[0]),
+             heads = static_cast<size_t>(args.partial.out.shape[1]);
+  for (size_t row = 0; row < rows; ++row) {
+    for (size_t head = 0; head < heads; ++head) {
+      Sums sums(static_cast<size_t>(args.format.head_dim));
+      for (const Tensor& state : args.states) sums.add(state_at(state, row, head));
+      sums.write(args.partial, row, head);
+    }
+  }
 }
 
 void attention(Context& context, const AttentionArgs& args) {
   const AttentionShape shape(args);
   clear_uncovered(context, args, shape);
-  for (const AttentionTile& tile : args.plan->tiles)
+  for (const AttentionTile& tile : args.plan->tiles) {
     for (int32_t row = tile.row_begin; row < tile.row_end; ++row)
       for (int head = tile.kv_head * shape.group; head < (tile.kv_head + 1) * shape.group; ++head)
         attend(args, shape, tile, row, head);
+    if (args.poll != nullptr) (*args.poll)();
+  }
 }
 
 }  // namespace
 
 void fill_attention_ref(Kernels& table) {
   table.attention = table.attention_f32 = &attention;
+  table.finish_attention = table.finish_attention_f32 = &finish;
   table.kv_write = &kv_write;
   table.merge_partials = &merge_partials;
 }

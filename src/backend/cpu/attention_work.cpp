@@ -4,6 +4,7 @@
 #include <cstring>
 #include <limits>
 
+#include "backend/cpu/attention_state.h"
 #include "backend/cpu/page_layout.h"
 
 namespace godwit::cpu {
@@ -22,12 +23,27 @@ AttentionShape::AttentionShape(const AttentionArgs& args)
   GODWIT_CHECK(args.q.rank == 3 && args.q.dtype == DType::kF32 && args.q.shape[2] == head_dim);
   GODWIT_CHECK(kv_heads > 0 && group > 0 && group * kv_heads == q_heads, "{} query, {} KV heads", q_heads, kv_heads);
   GODWIT_CHECK(args.positions.dtype == DType::kI32 && args.positions.elements() == rows && args.positions.contiguous());
-  const AttnPartial& partial = args.partial;
-  GODWIT_CHECK(partial.out.rank == 3 && partial.out.dtype == DType::kF32 && partial.out.shape == args.q.shape);
-  GODWIT_CHECK(partial.lse.rank == 2 && partial.lse.dtype == DType::kF32 && partial.lse.shape[0] == rows &&
-               partial.lse.shape[1] == q_heads);
+  if (args.state) {
+    check_attention_state(args.state, rows, q_heads, head_dim);
+  } else {
+    GODWIT_CHECK(!args.resumes, "nothing to go on from");
+    check_partial(args.partial, rows, q_heads, head_dim);
+  }
   GODWIT_CHECK(args.window >= 0 && args.softcap >= 0);
   GODWIT_CHECK(args.plan != nullptr && (args.slab != nullptr || args.plan->pages.empty()));
+}
+
+void check_partial(const AttnPartial& partial, int64_t rows, int q_heads, int head_dim) {
+  GODWIT_CHECK(partial.out.rank == 3 && partial.out.dtype == DType::kF32);
+  GODWIT_CHECK(partial.out.shape[0] == rows && partial.out.shape[1] == q_heads && partial.out.shape[2] == head_dim);
+  GODWIT_CHECK(partial.lse.rank == 2 && partial.lse.dtype == DType::kF32);
+  GODWIT_CHECK(partial.lse.shape[0] == rows && partial.lse.shape[1] == q_heads);
+}
+
+void check_attention_state(const Tensor& state, int64_t rows, int q_heads, int head_dim) {
+  GODWIT_CHECK(state.rank == 3 && state.dtype == DType::kF32 && state.contiguous());
+  GODWIT_CHECK(state.shape[0] == rows && state.shape[1] == q_heads &&
+               state.shape[2] == attention_state_width(head_dim));
 }
 
 std::vector<QueryBlock> query_blocks(const AttentionPlan& plan, const AttentionShape& shape, int block_queries) {
@@ -73,10 +89,15 @@ void clear_uncovered(Context& context, const AttentionArgs& args, const Attentio
   int64_t covered = 0;
   for (const AttentionTile& tile : args.plan->tiles) covered += tile.row_end - tile.row_begin;
   GODWIT_CHECK(covered <= shape.rows * shape.kv_heads, "tiles overlap");
-  if (covered == shape.rows * shape.kv_heads) return;
+  if (covered == shape.rows * shape.kv_heads || args.resumes) return;
   context.pool.parallel_for((shape.rows + 63) / 64, [&](int64_t chunk) {
     for (int64_t row = chunk * 64; row < std::min(shape.rows, chunk * 64 + 64); ++row) {
       const auto at = static_cast<size_t>(row);
+      if (args.state) {
+        for (int head = 0; head < shape.q_heads; ++head)
+          store_empty(state_at(args.state, at, static_cast<size_t>(head)), static_cast<size_t>(shape.head_dim));
+        continue;
+      }
       std::memset(args.partial.out.data + at * args.partial.out.row_stride_bytes, 0,
                   static_cast<size_t>(shape.q_heads) * static_cast<size_t>(shape.head_dim) * sizeof(float));
       auto* lse = reinterpret_cast<float*>(args.partial.lse.data + at * args.partial.lse.row_stride_bytes);

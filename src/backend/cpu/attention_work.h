@@ -36,6 +36,9 @@ struct AttentionShape {
   int head_dim, page_tokens;
 };
 
+void check_partial(const AttnPartial& partial, int64_t rows, int q_heads, int head_dim);
+void check_attention_state(const Tensor& state, int64_t rows, int q_heads, int head_dim);
+
 // A query is one (row, query head); a block holds at most `block_queries` of them, or one row's if a group is larger.
 // Later rows come first: they see more of a causal prompt, and what takes longest should not start last.
 std::vector<QueryBlock> query_blocks(const AttentionPlan& plan, const AttentionShape& shape, int block_queries);
@@ -43,7 +46,7 @@ std::vector<SegmentUnit> segment_units(const AttentionPlan& plan, std::span<cons
 // End of the run of pages from `begin` that share a segment.
 uint32_t segment_end(const AttentionPlan& plan, uint32_t begin, uint32_t end);
 
-// Writes the empty partial everywhere unless the tiles cover every (row, KV head).
+// Writes the empty partial, or state, everywhere unless the walk resumes or the tiles cover every (row, KV head).
 void clear_uncovered(Context& context, const AttentionArgs& args, const AttentionShape& shape);
 
 // --- visibility

@@ -67,8 +67,8 @@ class CpuBackend final : public Backend {
     size_t bytes = format.page_bytes();
     std::memcpy(slab + to * bytes, slab + from * bytes, bytes);
   }
-  void kv_move(const KvFormat& format, std::byte* slab, std::span<const KvMove> moves) override {
-    cpu::kv_move(format, slab, moves);
+  void kv_move(const KvFormat& format, std::byte* to, const std::byte* from, std::span<const KvMove> moves) override {
+    cpu::kv_move(format, to, from, moves);
   }
   void kv_export(const KvFormat& format, const std::byte* slab, PageId page, std::span<std::byte> canonical) override {
     cpu::kv_export(format, slab, page, canonical);
@@ -78,6 +78,9 @@ class CpuBackend final : public Backend {
   }
   void attention(const AttentionArgs& args) override {
     (args.format.dtype == DType::kF32 ? kernels_.attention_f32 : kernels_.attention)(context_, args);
+  }
+  void finish_attention(const FinishAttentionArgs& args) override {
+    (args.format.dtype == DType::kF32 ? kernels_.finish_attention_f32 : kernels_.finish_attention)(context_, args);
   }
   void merge_partials(const AttnPartial& into, const AttnPartial& from) override {
     kernels_.merge_partials(context_, into, from);

@@ -54,6 +54,8 @@ struct Kernels {
   void (*kv_write)(Context&, const KvWriteArgs&) = nullptr;
   void (*attention)(Context&, const AttentionArgs&) = nullptr;
   void (*attention_f32)(Context&, const AttentionArgs&) = nullptr;
+  void (*finish_attention)(Context&, const FinishAttentionArgs&) = nullptr;
+  void (*finish_attention_f32)(Context&, const FinishAttentionArgs&) = nullptr;
   void (*merge_partials)(Context&, const AttnPartial& into, const AttnPartial& from) = nullptr;
   void (*observe)(Context&, const ObserveArgs&) = nullptr;
 };
@@ -61,14 +63,14 @@ struct Kernels {
 // Each fills its part of the table for the target that Highway dispatches to at the time of the call.
 void fill_elementwise(Kernels& table);  // embed, gather_rows, rms_norm, rope, gated, add, softcap, combine_experts
 void fill_matmul(Kernels& table);       // matmul, expert_matmul and their f32 twins
-void fill_attention(Kernels& table);    // kv_write, attention and its f32 twin, merge_partials
+void fill_attention(Kernels& table);    // kv_write, attention, finish_attention, their f32 twins, merge_partials
 void fill_observe(Kernels& table);      // observe
 // These replace entries by kernels with bf16 operands and fp32 sums: in AVX-512, in tiles, in emulated tiles. The
 // machine must have what features.h says.
 void fill_matmul_bf16(Kernels& table);  // matmul, expert_matmul
 void fill_matmul_amx(Kernels& table);
 void fill_matmul_amx_emulated(Kernels& table);
-void fill_attention_bf16(Kernels& table);  // attention
+void fill_attention_bf16(Kernels& table);  // attention, finish_attention
 void fill_attention_amx(Kernels& table);
 void fill_attention_amx_emulated(Kernels& table);
 // The scalar references; route has no SIMD version and is shared.
@@ -80,7 +82,7 @@ void fill_route(Kernels& table);
 
 // Pages in the CPU's layout; plain copies, the same for every target.
 void kv_read(Context& context, const KvReadArgs& args);
-void kv_move(const KvFormat& format, std::byte* slab, std::span<const KvMove> moves);
+void kv_move(const KvFormat& format, std::byte* to_slab, const std::byte* from_slab, std::span<const KvMove> moves);
 void kv_export(const KvFormat& format, const std::byte* slab, PageId page, std::span<std::byte> canonical);
 void kv_import(const KvFormat& format, std::byte* slab, PageId page, std::span<const std::byte> canonical);
 

@@ -163,13 +163,13 @@ void kv_write(Context& context, const KvWriteArgs& args) {
   });
 }
 
-void kv_move(const KvFormat& format, std::byte* slab, std::span<const KvMove> moves) {
+void kv_move(const KvFormat& format, std::byte* to_slab, const std::byte* from_slab, std::span<const KvMove> moves) {
   const Sizes sizes(format);
   const size_t bytes = sizes.element_bytes;
   for (const KvMove& move : moves) {
     GODWIT_CHECK(move.from.slot < sizes.page_tokens && move.to.slot < sizes.page_tokens);
-    const std::byte* from = slab + move.from.page * sizes.page_bytes;
-    std::byte* to = slab + move.to.page * sizes.page_bytes;
+    const std::byte* from = from_slab + move.from.page * sizes.page_bytes;
+    std::byte* to = to_slab + move.to.page * sizes.page_bytes;
     if (format.has_codes()) {
       for (const PageHalf& half : {PageHalf::keys(format), PageHalf::values(format)})
         move_codes(half, from, move.from.slot, to, move.to.slot, sizes.head_dim);

@@ -172,7 +172,7 @@ TEST_P(KvPagesTest, MovesHappenInOrder) {
     };
     auto want_a = page_of(a), want_b = page_of(b);
     const KvMove moves[] = {{{a, 3}, {b, 5}}, {{b, 5}, {b, 6}}, {{b, 7}, {a, 3}}, {{a, 9}, {a, 9}}};
-    backend_->kv_move(format, cache.slab.data(), moves);
+    backend_->kv_move(format, cache.slab.data(), cache.slab.data(), moves);
     want_b[5] = want_b[6] = want_a[3];
     want_a[3] = want_b[7];
     EXPECT_EQ(page_of(a), want_a);

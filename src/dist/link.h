@@ -1,0 +1,38 @@
+// The wires under a Transport: moves messages between the ranks of one job and knows nothing of what is in them.
+//
+// Messages between two ranks arrive in the order in which they were sent, and receives take them in the order in which
+// they were posted. Memory given to send() or receive() belongs to the link until the ticket is done. Thread-safety:
+// one thread at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "base/result.h"
+
+namespace godwit::dist {
+
+class Link {
+ public:
+  using Ticket = uint64_t;
+
+  virtual ~Link() = default;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  virtual std::string name() const = 0;  // "mpi"
+
+  virtual Ticket send(int to, std::span<const std::byte> message) = 0;
+  virtual Ticket receive(int from, std::span<std::byte> memory) = 0;
+  // The bytes of the message once it is through, and then never again; an error when it never will be.
+  virtual Result<std::optional<size_t>> done(Ticket ticket) = 0;
+  // Lets messages go on that need someone to push them.
+  virtual void poll() = 0;
+  // Ends the job on every rank; called once something has gone wrong for good.
+  virtual void abort() = 0;
+};
+
+}  // namespace godwit::dist

@@ -1,0 +1,283 @@
+#include "dist/ring_attention.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "dist/stopwatch.h"
+
+namespace godwit::dist {
+
+RingAttention::RingAttention(Transport& transport, KvPool& pool, const RingShape& shape, const RingOptions& options)
+    : transport_(transport),
+      pool_(pool),
+      backend_(pool.backend()),
+      shape_(shape),
+      options_(options),
+      shards_(transport.size(), pool.format().page_tokens),
+      poll_([this] { transport_.poll(); }) {
+  const auto count = static_cast<size_t>(ranks());
+  for (auto* frames : {&new_out_, &new_in_, &queries_in_, &states_in_, &states_out_}) frames->resize(count);
+  for (Half& half : halves_) half.in.resize(count);
+}
+
+Result<std::unique_ptr<RingAttention>> RingAttention::create(Transport& transport, KvPool& pool, const RingShape& shape,
+                                                             const RingOptions& options) {
+  std::unique_ptr<RingAttention> ring(new RingAttention(transport, pool, shape, options));
+  GODWIT_TRY(ring->allocate());
+  return ring;
+}
+
+Status RingAttention::allocate() {
+  const auto rows = static_cast<size_t>(shape_.max_rows);
+  // Each destination may leave a page half empty.
+  const size_t box = (pages_of(shape_.max_rows) + static_cast<size_t>(ranks())) * kv_heads() * page_bytes();
+  const size_t segment = kSegmentPages * kv_heads() * page_bytes();
+  GODWIT_ASSIGN(outbox_, backend_.allocate(box));
+  GODWIT_ASSIGN(inbox_, backend_.allocate(box));
+  GODWIT_ASSIGN(staging_, backend_.allocate(static_cast<size_t>(ranks()) * segment));
+  GODWIT_ASSIGN(state_, backend_.allocate(state_bytes(shape_.max_rows)));
+  GODWIT_ASSIGN(queries_,
+                backend_.allocate(rows * static_cast<size_t>(shape_.heads * shape_.head_dim) * sizeof(float)));
+  GODWIT_ASSIGN(query_positions_, backend_.allocate(rows * sizeof(int32_t)));
+  for (Half& half : halves_) {
+    half.out.reserve(segment);
+    for (Frame& frame : half.in) frame.reserve(segment);
+  }
+  return {};
+}
+
+size_t RingAttention::pages_of(int32_t tokens) const {
+  const auto page_tokens = static_cast<size_t>(pool_.format().page_tokens);
+  return (static_cast<size_t>(tokens) + page_tokens - 1) / page_tokens;
+}
+
+size_t RingAttention::state_bytes(int32_t row_count) const {
+  return static_cast<size_t>(row_count) * static_cast<size_t>(shape_.heads) *
+         static_cast<size_t>(attention_state_width(shape_.head_dim)) * sizeof(float);
+}
+
+Tensor RingAttention::state_tensor(std::byte* at, int32_t row_count) const {
+  return {at, DType::kF32, {row_count, shape_.heads, attention_state_width(shape_.head_dim)}};
+}
+
+void RingAttention::begin(const KvSequence& sequence, Stretch step, RingMode mode) {
+  sequence_ = &sequence;
+  step_ = step;
+  mode_ = mode;
+  rows_.clear();
+  pieces_.clear();
+  readers_.clear();
+  for (int rank = 0; rank < ranks(); ++rank) {
+    std::vector<Piece> pieces;
+    int32_t row = 0;
+    rows_.push_back(shards_.rows(rank, step));
+    for (const Stretch& run : rows_.back()) {
+      for (int32_t at = run.begin; at < run.end;) {
+        const int32_t segment = shards_.segment_of(at);
+        const int32_t end = std::min(run.end, (segment + 1) * shards_.segment_tokens());
+        pieces.push_back({row, {at, end}, shards_.keeper(segment)});
+        row += end - at;
+        at = end;
+      }
+    }
+    pieces_.push_back(std::move(pieces));
+    if (row > 0 && rank != me()) readers_.push_back(rank);
+  }
+  GODWIT_CHECK(size_of(rows(me())) <= shape_.max_rows);
+}
+
+std::vector<RingAttention::Span> RingAttention::spans_of(int rank, int32_t row_begin, int32_t row_end) const {
+  std::vector<Span> spans;
+  int32_t row = 0;
+  for (const Stretch& run : rows(rank)) {
+    const int32_t begin = std::max(row, row_begin), end = std::min(row + run.size(), row_end);
+    if (begin < end) spans.push_back({begin - row_begin, end - row_begin, run.begin + begin - row});
+    row += run.size();
+  }
+  return spans;
+}
+
+int32_t RingAttention::first_segment(const LayerCall& call) const {
+  return call.window == 0 ? 0 : shards_.segment_of(std::max(0, step_.begin - call.window + 1));
+}
+
+int32_t RingAttention::segment_tokens_now(int32_t segment) const {
+  return std::min(shards_.segment_tokens(), step_.end - segment * shards_.segment_tokens());
+}
+
+SegmentPages RingAttention::kept_segment(int layer, int32_t segment) const {
+  SegmentPages found{pool_.slab(), {}, pages_of(segment_tokens_now(segment))};
+  const size_t first = static_cast<size_t>(segment / ranks()) * kSegmentPages;
+  for (int head = 0; head < shape_.kv_heads; ++head)
+    sequence_->list_pages(layer, head, first, first + found.pages_per_head, found.pages);
+  return found;
+}
+
+void RingAttention::attend(const LayerCall& call) {
+  if (!status()) return;
+  const Stopwatch watch;
+  const double waited = transport_.waited_s();
+  send_new(call);
+  const bool early = mode_ != RingMode::kPassQ && options_.overlap && round_is_old(call, 0);
+  if (early) post_round(call, 0);
+  // A failure is in status(), for everyone who asks.
+  if (take_new(call)) (void)(mode_ == RingMode::kPassQ ? pass_q(call) : pass_kv(call, early));
+  times_.exposed_s += transport_.waited_s() - waited;
+  times_.total_s += watch.seconds();
+  times_.layers += 1;
+}
+
+// --- new tokens
+
+void RingAttention::send_new(const LayerCall& call) {
+  const auto page_tokens = static_cast<uint32_t>(pool_.format().page_tokens);
+  const size_t row_slots = kv_heads();
+  std::vector<KvSlot> slots(static_cast<size_t>(size_of(rows(me()))) * row_slots);
+  std::vector<PageId> first(static_cast<size_t>(ranks()));
+  PageId next_page = 0;
+  for (int keeper = 0; keeper < ranks(); ++keeper) {
+    first[static_cast<size_t>(keeper)] = next_page;
+    uint32_t count = 0;
+    for (const Piece& piece : pieces_[static_cast<size_t>(me())]) {
+      if (piece.keeper != keeper) continue;
+      for (int32_t i = 0; i < piece.positions.size(); ++i, ++count)
+        for (size_t head = 0; head < row_slots; ++head)
+          slots[static_cast<size_t>(piece.row_begin + i) * row_slots + head] = {
+              next_page + static_cast<PageId>(count / page_tokens * row_slots + head), count % page_tokens};
+    }
+    next_page += static_cast<PageId>(pages_of(static_cast<int32_t>(count)) * row_slots);
+  }
+  if (!slots.empty())
+    backend_.kv_write({.format = pool_.format(), .slab = outbox_.data(), .slots = slots, .k = call.k, .v = call.v});
+
+  auto bytes_between = [&](int from, int to) {
+    int32_t count = 0;
+    for (const Piece& piece : pieces_[static_cast<size_t>(from)])
+      if (piece.keeper == to) count += piece.positions.size();
+    return pages_of(count) * row_slots * page_bytes();
+  };
+  for (int peer = 0; peer < ranks(); ++peer) {
+    if (peer == me()) continue;
+    const auto at = static_cast<size_t>(peer);
+    if (const size_t bytes = bytes_between(peer, me()); bytes > 0)
+      transport_.receive(peer, new_in_[at], FrameKind::kSlots, bytes, new_pending_);
+    if (const size_t bytes = bytes_between(me(), peer); bytes > 0) {
+      backend_.download(new_out_[at].payload(bytes), outbox_.data() + first[at] * page_bytes());
+      transport_.send({&peer, 1}, new_out_[at], FrameKind::kSlots, bytes, new_pending_);
+    }
+  }
+  place_new(call, me(), outbox_.data(), first[static_cast<size_t>(me())]);
+}
+
+Status RingAttention::take_new(const LayerCall& call) {
+  GODWIT_TRY(transport_.wait(new_pending_));
+  for (int peer = 0; peer < ranks(); ++peer) {
+    if (peer == me()) continue;
+    int32_t count = 0;
+    for (const Piece& piece : pieces_[static_cast<size_t>(peer)])
+      if (piece.keeper == me()) count += piece.positions.size();
+    if (count == 0) continue;
+    const size_t bytes = pages_of(count) * kv_heads() * page_bytes();
+    backend_.upload(inbox_.data(), new_in_[static_cast<size_t>(peer)].payload(bytes));
+    place_new(call, peer, inbox_.data(), 0);
+  }
+  return {};
+}
+
+// From pages packed as send_new() packs them into the sequence's own.
+void RingAttention::place_new(const LayerCall& call, int from, const std::byte* slab, PageId first_page) {
+  const auto page_tokens = static_cast<uint32_t>(pool_.format().page_tokens);
+  std::vector<KvMove> moves;
+  uint32_t count = 0;
+  for (const Piece& piece : pieces_[static_cast<size_t>(from)]) {
+    if (piece.keeper != me()) continue;
+    const int32_t segment = shards_.segment_of(piece.positions.begin);
+    const SegmentPages pages = kept_segment(call.layer, segment);
+    for (int32_t position = piece.positions.begin; position < piece.positions.end; ++position, ++count) {
+      const auto offset = static_cast<uint32_t>(position - segment * shards_.segment_tokens());
+      for (size_t head = 0; head < kv_heads(); ++head)
+        moves.push_back(
+            {{first_page + static_cast<PageId>(count / page_tokens * kv_heads() + head), count % page_tokens},
+             {pages.pages[head * pages.pages_per_head + offset / page_tokens].page, offset % page_tokens}});
+    }
+  }
+  if (!moves.empty()) backend_.kv_move(pool_.format(), pool_.slab(), slab, moves);
+}
+
+// --- walks
+
+void RingAttention::walk(const LayerCall& call, const Rows& rows, int32_t segment, const SegmentPages& pages,
+                         Tensor state, bool resumes) {
+  // Rows ascend in position: those that see something of the segment are one range.
+  const int32_t begin = segment * shards_.segment_tokens(), end = begin + shards_.segment_tokens();
+  int32_t row_begin = INT32_MAX, row_end = 0;
+  for (const Span& span : rows.spans) {
+    const int32_t first = std::max(span.position, begin);
+    const int32_t behind = span.position + span.row_end - span.row_begin;
+    const int32_t last = call.window == 0 ? behind : std::min(behind, end - 1 + call.window);
+    if (first >= last) continue;
+    row_begin = std::min(row_begin, span.row_begin + first - span.position);
+    row_end = span.row_begin + last - span.position;
+  }
+  plan_.tiles.clear();
+  plan_.pages = pages.pages;
+  for (size_t head = 0; row_begin < row_end && head < kv_heads(); ++head)
+    plan_.tiles.push_back({row_begin, row_end, static_cast<int32_t>(head),
+                           static_cast<uint32_t>(head * pages.pages_per_head),
+                           static_cast<uint32_t>((head + 1) * pages.pages_per_head)});
+  if (resumes && plan_.tiles.empty()) return;
+  AttentionArgs args;
+  args.format = pool_.format();
+  args.slab = pages.slab;
+  args.plan = &plan_;
+  args.q = rows.q;
+  args.positions = rows.positions;
+  args.kv_heads = shape_.kv_heads;
+  args.scale = call.scale;
+  args.softcap = call.softcap;
+  args.window = call.window;
+  args.state = state;
+  args.resumes = resumes;
+  args.poll = &poll_;
+  const Stopwatch watch;
+  backend_.attention(args);
+  times_.attention_s += watch.seconds();
+}
+
+void RingAttention::finish(const LayerCall&, std::span<const Tensor> states, const AttnPartial& partial) {
+  const Stopwatch watch;
+  backend_.finish_attention({.format = pool_.format(), .states = states, .partial = partial});
+  times_.merge_s += watch.seconds();
+}
+
+Result<double> RingAttention::measure_segment(int row_count) {
+  row_count = std::min(row_count, shape_.max_rows);
+  const size_t q_numbers = static_cast<size_t>(row_count * shape_.heads * shape_.head_dim);
+  const std::vector<float> zeros(q_numbers, 0.0f);
+  const std::vector<int32_t> positions(static_cast<size_t>(row_count), shards_.segment_tokens());
+  backend_.upload(queries_.data(), std::as_bytes(std::span(zeros)));
+  backend_.upload(query_positions_.data(), std::as_bytes(std::span(positions)));
+  const size_t bytes = kSegmentPages * kv_heads() * page_bytes();
+  const std::vector<std::byte> empty(bytes);
+  backend_.upload(staging_.data(), empty);
+  SegmentPages pages{staging_.data(), {}, kSegmentPages};
+  for (size_t i = 0; i < kv_heads() * kSegmentPages; ++i)
+    pages.pages.push_back({.page = static_cast<PageId>(i),
+                           .ordinal = static_cast<uint32_t>(i % kSegmentPages),
+                           .first_position = static_cast<int32_t>(i % kSegmentPages) * pool_.format().page_tokens,
+                           .count = static_cast<uint32_t>(pool_.format().page_tokens)});
+  const Rows rows{Tensor(queries_.data(), DType::kF32, {row_count, shape_.heads, shape_.head_dim}),
+                  Tensor(query_positions_.data(), DType::kI32, {row_count}),
+                  {{0, row_count, shards_.segment_tokens()}}};
+  const RingTimes before = times_;
+  double best = 1e9;
+  for (int i = 0; i < 3; ++i) {
+    const Stopwatch watch;
+    walk({}, rows, 0, pages, state_tensor(state_.data(), row_count), false);
+    best = std::min(best, watch.seconds());
+  }
+  times_ = before;
+  return best;
+}
+
+}  // namespace godwit::dist

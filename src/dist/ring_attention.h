@@ -1,0 +1,164 @@
+// Exact attention of one step over all ranks, layer by layer. What each rank computes and keeps: shard.h.
+//
+// A layer: every rank encodes the K and V of its rows in the cache's format and sends them to the ranks that keep them.
+// Then either K and V travel or queries do.
+//
+// pass-KV: segments go from their keepers to all ranks with rows, in the order of positions, a *round* of N segments
+// (one of each rank) at a time; while a round is walked, the next one is under way into the other half of the buffers.
+// A row's walk goes on from segment to segment (AttentionArgs::state), as on one rank. Every rank sends what it keeps N
+// - 1 times, which are the bytes of a ring, in one hop. A cache of one round is an all-gather.
+//
+// pass-Q: queries go to the ranks that keep something they see; each walks its segments and returns their states as
+// soon as they are there; the row's rank takes them together in order. The same with one token is decoding. Where not
+// `exact`, a rank returns one state for all its segments: fewer bytes by as many times, and no longer the bits of one
+// rank.
+//
+// Every rank calls begin() and then attend() for each layer, with the same step and mode. A failing transport makes
+// attend() return at once, with numbers that mean nothing; status() says why. Thread-safety: one thread at a time.
+#pragma once
+
+#include <functional>
+
+#include "attn/layer_attention.h"
+#include "dist/ring_cost.h"
+#include "dist/shard.h"
+#include "dist/transport.h"
+#include "kv/sequence.h"
+
+namespace godwit::dist {
+
+struct RingShape {
+  int heads = 0, kv_heads = 0, head_dim = 0;
+  int max_rows = 0;  // of a rank in a step
+};
+
+struct RingOptions {
+  bool overlap = true;  // the next round travels while one is walked
+  bool exact = true;
+};
+
+// Seconds of attend(), added up over layers and steps.
+struct RingTimes {
+  double attention_s = 0;
+  double exposed_s = 0;  // waiting for messages
+  double merge_s = 0;
+  double total_s = 0;  // with the copies into and out of frames
+  uint64_t layers = 0;
+};
+
+// Pages of one segment of one layer, head by head, in some slab.
+struct SegmentPages {
+  const std::byte* slab = nullptr;
+  std::vector<PageRef> pages;  // [kv_heads, pages_per_head]
+  size_t pages_per_head = 0;
+};
+
+class RingAttention final : public LayerAttention {
+ public:
+  static Result<std::unique_ptr<RingAttention>> create(Transport& transport, KvPool& pool, const RingShape& shape,
+                                                       const RingOptions& options);
+
+  // The sequence has room for what this rank keeps of the step already.
+  void begin(const KvSequence& sequence, Stretch step, RingMode mode);
+  void attend(const LayerCall& call) override;
+  const Status& status() const { return transport_.status(); }
+
+  const Shards& shards() const { return shards_; }
+  const std::vector<Stretch>& rows(int rank) const { return rows_[static_cast<size_t>(rank)]; }
+  const RingTimes& times() const { return times_; }
+  const RingShape& shape() const { return shape_; }
+  const RingOptions& options() const { return options_; }
+
+  // Seconds of a walk of `rows` rows over one full segment, measured.
+  Result<double> measure_segment(int rows);
+
+ private:
+  struct Span {  // rows [row_begin, row_end) at positions from `position` on
+    int32_t row_begin = 0, row_end = 0, position = 0;
+  };
+  struct Piece {  // rows of one rank that one rank keeps
+    int32_t row_begin = 0;
+    Stretch positions;
+    int keeper = 0;
+  };
+  struct Rows {  // queries to walk for
+    Tensor q, positions;
+    std::vector<Span> spans;
+  };
+  // Of one source rank's rows, those of one block of pass-Q.
+  struct Block {
+    int32_t row_begin = 0, row_end = 0;
+    int32_t last_position = 0;
+    int32_t size() const { return row_end - row_begin; }
+  };
+
+  RingAttention(Transport& transport, KvPool& pool, const RingShape& shape, const RingOptions& options);
+  Status allocate();
+
+  int me() const { return transport_.rank(); }
+  int ranks() const { return shards_.ranks(); }
+  size_t page_bytes() const { return pool_.format().page_bytes(); }
+  size_t kv_heads() const { return static_cast<size_t>(shape_.kv_heads); }
+  size_t pages_of(int32_t tokens) const;
+  std::vector<Span> spans_of(int rank, int32_t row_begin, int32_t row_end) const;
+  int32_t first_segment(const LayerCall& call) const;  // that a row of the step may see
+  int32_t end_segment() const { return shards_.segments(step_.end); }
+  int32_t segment_tokens_now(int32_t segment) const;  // that are there at the end of the step
+  SegmentPages kept_segment(int layer, int32_t segment) const;
+
+  // New K and V to their keepers.
+  void send_new(const LayerCall& call);
+  Status take_new(const LayerCall& call);
+  void place_new(const LayerCall& call, int from, const std::byte* slab, PageId first_page);
+
+  // pass-KV
+  void post_round(const LayerCall& call, int32_t round);
+  Status pass_kv(const LayerCall& call, bool first_posted);
+  bool round_is_old(const LayerCall& call, int32_t round) const;
+
+  // pass-Q
+  Block block_of(int rank, int32_t index, int32_t rows_per_block) const;
+  int32_t states_of(int keeper, const Block& block, int32_t first) const;  // that a rank returns for a block
+  Status pass_q(const LayerCall& call);
+  Status pass_q_block(const LayerCall& call, int32_t index, int32_t rows_per_block);
+  void walk_kept(const LayerCall& call, const Rows& rows, const Block& block, std::byte* states);
+  Result<std::byte*> device(Buffer& buffer, size_t bytes);
+
+  void walk(const LayerCall& call, const Rows& rows, int32_t segment, const SegmentPages& pages, Tensor state,
+            bool resumes);
+  void finish(const LayerCall& call, std::span<const Tensor> states, const AttnPartial& partial);
+  size_t state_bytes(int32_t row_count) const;
+  Tensor state_tensor(std::byte* at, int32_t row_count) const;
+
+  Transport& transport_;
+  KvPool& pool_;
+  Backend& backend_;
+  const RingShape shape_;
+  const RingOptions options_;
+  const Shards shards_;
+  const std::function<void()> poll_;
+
+  const KvSequence* sequence_ = nullptr;
+  Stretch step_;
+  RingMode mode_ = RingMode::kPassKv;
+  std::vector<std::vector<Stretch>> rows_;  // of each rank
+  std::vector<std::vector<Piece>> pieces_;  // likewise, by keeper
+  std::vector<int> readers_;                // other ranks with rows
+
+  Buffer outbox_, inbox_;  // pages of new tokens
+  Buffer staging_;         // pages of a round
+  Buffer state_;           // of this rank's rows
+  Buffer queries_, query_positions_, walked_, returned_;
+  struct Half {  // of the double buffers
+    Frame out;
+    std::vector<Frame> in;  // by place in the round
+    std::vector<Transport::Pending> pending;
+  };
+  Half halves_[2];
+  std::vector<Frame> new_out_, new_in_, queries_in_, states_in_, states_out_;  // by rank
+  std::vector<Transport::Pending> new_pending_;
+  AttentionPlan plan_;
+  RingTimes times_;
+};
+
+}  // namespace godwit::dist

@@ -1,0 +1,173 @@
+// Over any number of ranks, by either way, attention has the bits of one rank.
+#include <numeric>
+
+#include "dist/ring_testing.h"
+
+namespace godwit::dist {
+namespace {
+
+using namespace testing;
+
+// Pages of 16 tokens make segments of 256. A long prompt, a short one, tokens one by one, and a prompt again.
+std::vector<RingStep> conversation(RingMode mode) {
+  return {{{0, 700}, mode},
+          {{700, 1100}, mode},
+          {{1100, 1103}, mode},
+          {{1103, 1104}, RingMode::kPassQ},
+          {{1104, 1105}, RingMode::kPassQ},
+          {{1105, 1300}, mode}};
+}
+
+struct Degree {
+  int ranks, heads, kv_heads;
+};
+
+class RingDegrees : public ::testing::TestWithParam<Degree> {};
+
+TEST_P(RingDegrees, BothWaysGiveTheBitsOfOneRank) {
+  RingCase c;
+  c.ranks = GetParam().ranks;
+  c.heads = GetParam().heads;
+  c.kv_heads = GetParam().kv_heads;
+  for (RingMode mode : {RingMode::kPassKv, RingMode::kPassQ}) {
+    const auto steps = conversation(mode);
+    const RingRun run = together(c, steps);
+    ASSERT_NO_FATAL_FAILURE(expect_all_well(run));
+    EXPECT_EQ(run.outputs, alone(c, steps)) << ring_mode_name(mode);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Degrees, RingDegrees,
+                         ::testing::Values(Degree{1, 4, 1}, Degree{2, 2, 2}, Degree{2, 4, 1}, Degree{2, 16, 1},
+                                           Degree{3, 4, 4}, Degree{3, 8, 2}, Degree{4, 4, 1}, Degree{4, 16, 1},
+                                           Degree{8, 2, 2}, Degree{8, 8, 2}, Degree{8, 16, 1}),
+                         [](const auto& test) {
+                           return fmt::format("{}ranks_gqa{}", test.param.ranks,
+                                              test.param.heads / test.param.kv_heads) +
+                                  (test.param.kv_heads > 1 ? "_kv" + std::to_string(test.param.kv_heads) : "");
+                         });
+
+TEST(RingAttention, FewerTokensThanRanks) {
+  for (RingMode mode : {RingMode::kPassKv, RingMode::kPassQ}) {
+    RingCase c;
+    c.ranks = 8;
+    const std::vector<RingStep> steps = {{{0, 1}, mode}, {{1, 4}, mode}, {{4, 15}, mode}, {{15, 31}, mode}};
+    const RingRun run = together(c, steps);
+    ASSERT_NO_FATAL_FAILURE(expect_all_well(run));
+    EXPECT_EQ(run.outputs, alone(c, steps)) << ring_mode_name(mode);
+    EXPECT_EQ(run.kept_slots, (std::vector<size_t>{31, 0, 0, 0, 0, 0, 0, 0}));
+  }
+}
+
+TEST(RingAttention, EveryFormatTravelsAsItIsStored) {
+  for (const KvFormat& format : {KvFormat{DType::kF32, 32, 16}, KvFormat{DType::kBF16, 32, 16},
+                                 KvFormat{DType::kF16, 32, 16, 8, 8}, KvFormat{DType::kF16, 32, 16, 8, 4}}) {
+    RingCase c;
+    c.ranks = 3;
+    c.format = format;
+    for (RingMode mode : {RingMode::kPassKv, RingMode::kPassQ}) {
+      const auto steps = conversation(mode);
+      const RingRun run = together(c, steps);
+      ASSERT_NO_FATAL_FAILURE(expect_all_well(run));
+      EXPECT_EQ(run.outputs, alone(c, steps)) << ring_mode_name(mode) << " " << format.k_bits;
+    }
+  }
+}
+
+TEST(RingAttention, WindowsNeedOnlyTheSegmentsTheySee) {
+  RingCase c;
+  c.ranks = 2;
+  c.window = 100;
+  uint64_t windowed = 0, whole = 0;
+  auto pages = [](const RingRun& run) {
+    uint64_t bytes = 0;
+    for (const auto& traffic : run.traffic) bytes += traffic[static_cast<size_t>(FrameKind::kPages)].bytes;
+    return bytes;
+  };
+  for (RingMode mode : {RingMode::kPassKv, RingMode::kPassQ}) {
+    const auto steps = conversation(mode);
+    const RingRun run = together(c, steps);
+    ASSERT_NO_FATAL_FAILURE(expect_all_well(run));
+    EXPECT_EQ(run.outputs, alone(c, steps)) << ring_mode_name(mode);
+    windowed += pages(run);
+  }
+  c.window = 0;
+  whole = pages(together(c, conversation(RingMode::kPassKv)));
+  EXPECT_LT(windowed, whole);
+  EXPECT_GT(windowed, 0U);
+}
+
+TEST(RingAttention, WithoutOverlapItIsTheSame) {
+  RingCase c;
+  c.ranks = 4;
+  c.options.overlap = false;
+  const auto steps = conversation(RingMode::kPassKv);
+  const RingRun run = together(c, steps);
+  ASSERT_NO_FATAL_FAILURE(expect_all_well(run));
+  EXPECT_EQ(run.outputs, alone(c, steps));
+}
+
+TEST(RingAttention, OneStatePerRankIsNearlyTheSameForFewerBytes) {
+  RingCase c;
+  c.ranks = 2;
+  const auto steps = conversation(RingMode::kPassQ);
+  const Outputs want = alone(c, steps);
+  auto states = [](const RingRun& run) { return run.traffic[0][static_cast<size_t>(FrameKind::kStates)].bytes; };
+  const RingRun exact = together(c, steps);
+  c.options.exact = false;
+  const RingRun run = together(c, steps);
+  ASSERT_NO_FATAL_FAILURE(expect_all_well(run));
+  EXPECT_LT(states(run), states(exact) * 3 / 4);
+  EXPECT_NE(run.outputs, want);
+  for (size_t position = 0; position < want.size(); ++position) {
+    ASSERT_EQ(run.outputs[position].size(), want[position].size());
+    for (size_t i = 0; i < want[position].size(); ++i) ASSERT_NEAR(run.outputs[position][i], want[position][i], 1e-5);
+  }
+}
+
+TEST(RingAttention, KeptTokensDifferByASegmentAtMost) {
+  RingCase c;
+  c.ranks = 4;
+  c.layers = 1;
+  const std::vector<RingStep> steps = {{{0, 1900}}, {{1900, 2900}}};
+  const RingRun run = together(c, steps);
+  ASSERT_NO_FATAL_FAILURE(expect_all_well(run));
+  EXPECT_EQ(std::accumulate(run.kept_slots.begin(), run.kept_slots.end(), size_t{0}), 2900U);
+  const auto [least, most] = std::minmax_element(run.kept_slots.begin(), run.kept_slots.end());
+  EXPECT_LE(*most - *least, 256U);
+}
+
+// What travels, against the formulas: each rank's segments to all others; queries to all others; a state per segment.
+TEST(RingAttention, BytesAreThoseOfTheFormulas) {
+  RingCase c;
+  c.ranks = 4;
+  c.heads = 8;
+  c.kv_heads = 2;
+  c.layers = 3;
+  constexpr uint64_t kSegments = 8, kTokens = kSegments * 256;
+  const uint64_t ranks = 4, layers = 3, token_bytes = 2 * 2 * 32 * 2, states = 8 * (32 + 2) * 4, query = 8 * 32 * 4;
+  auto sum = [](const RingRun& run, FrameKind kind) {
+    uint64_t bytes = 0;
+    for (const auto& traffic : run.traffic) bytes += traffic[static_cast<size_t>(kind)].bytes;
+    return bytes;
+  };
+  const RingRun kv = together(c, {{{0, kTokens}, RingMode::kPassKv}});
+  ASSERT_NO_FATAL_FAILURE(expect_all_well(kv));
+  for (const auto& traffic : kv.traffic)
+    EXPECT_EQ(traffic[static_cast<size_t>(FrameKind::kPages)].bytes,
+              layers * (ranks - 1) * (kTokens / ranks) * token_bytes);
+  EXPECT_EQ(sum(kv, FrameKind::kSlots), layers * kTokens * token_bytes * (ranks - 1) / ranks);
+  EXPECT_EQ(sum(kv, FrameKind::kQueries) + sum(kv, FrameKind::kStates), 0U);
+
+  constexpr uint64_t kNew = 64;
+  const RingRun q = together(c, {{{0, kTokens}, RingMode::kPassKv}, {{kTokens, kTokens + kNew}, RingMode::kPassQ}});
+  ASSERT_NO_FATAL_FAILURE(expect_all_well(q));
+  EXPECT_EQ(sum(q, FrameKind::kPages), sum(kv, FrameKind::kPages));
+  EXPECT_EQ(sum(q, FrameKind::kQueries), layers * kNew * query * (ranks - 1));
+  // Each row gets a state of every segment, its own step's too, but for those that its own rank keeps.
+  const uint64_t all = kNew * (kSegments + 1), own = kNew * kSegments / ranks + kNew / ranks;
+  EXPECT_EQ(sum(q, FrameKind::kStates), layers * states * (all - own));
+}
+
+}  // namespace
+}  // namespace godwit::dist

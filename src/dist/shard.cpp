@@ -1,0 +1,54 @@
+#include "dist/shard.h"
+
+#include <algorithm>
+
+#include "backend/attention.h"
+
+namespace godwit::dist {
+
+int32_t size_of(const std::vector<Stretch>& runs) {
+  int32_t total = 0;
+  for (const Stretch& run : runs) total += run.size();
+  return total;
+}
+
+Shards::Shards(int ranks, int page_tokens)
+    : ranks_(ranks),
+      page_tokens_(page_tokens),
+      segment_tokens_(static_cast<int32_t>(kSegmentPages) * static_cast<int32_t>(page_tokens)) {
+  GODWIT_CHECK(ranks > 0 && page_tokens > 0);
+}
+
+std::vector<Stretch> Shards::rows(int rank, Stretch step) const {
+  // Two units for everyone where the step is short.
+  const int32_t unit = std::clamp((step.size() + 2 * ranks_ - 1) / (2 * ranks_), 1, page_tokens_);
+  std::vector<Stretch> runs;
+  for (int32_t deal = 0;; ++deal) {
+    const int32_t index = deal * ranks_ + (deal % 2 == 0 ? rank : ranks_ - 1 - rank);
+    const Stretch run{step.begin + index * unit, std::min(step.end, step.begin + (index + 1) * unit)};
+    if (step.begin + deal * ranks_ * unit >= step.end) return runs;
+    if (run.begin >= run.end) continue;
+    if (!runs.empty() && runs.back().end == run.begin) {
+      runs.back().end = run.end;
+    } else {
+      runs.push_back(run);
+    }
+  }
+}
+
+std::vector<Stretch> Shards::kept(int rank, Stretch of) const {
+  std::vector<Stretch> runs;
+  for (int32_t segment = segment_of(of.begin); segment * segment_tokens_ < of.end; ++segment)
+    if (keeper(segment) == rank)
+      runs.push_back(
+          {std::max(of.begin, segment * segment_tokens_), std::min(of.end, (segment + 1) * segment_tokens_)});
+  return runs;
+}
+
+int32_t Shards::step_tokens(int most_rows) const {
+  const int32_t rows =
+      most_rows >= 2 * page_tokens_ ? most_rows / page_tokens_ * page_tokens_ : std::max(1, most_rows / 2 * 2);
+  return rows * ranks_;
+}
+
+}  // namespace godwit::dist

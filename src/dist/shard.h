@@ -1,0 +1,47 @@
+// Who does what: which rank computes a token of a step, and which rank keeps its K and V.
+//
+// Rows of a step are dealt out in zigzag: units of at most a page, 0 1 … N-1, then N-1 … 1 0, and so on, so that every
+// rank sees about the same part of a causal prompt, and any stretch of it. K and V are kept by *segment*, the tokens
+// between two places where the attention walk restarts (attention.h): segment s belongs to rank s mod N, whoever
+// computed it. So the place of a token follows from its position alone, generated tokens wander from rank to rank,
+// every page is whole, and sums over segments can be taken together in order, to the bits of one rank. Pure functions.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace godwit::dist {
+
+struct Stretch {  // positions [begin, end)
+  int32_t begin = 0, end = 0;
+  int32_t size() const { return end - begin; }
+  bool operator==(const Stretch&) const = default;
+};
+
+int32_t size_of(const std::vector<Stretch>& runs);
+
+class Shards {
+ public:
+  Shards(int ranks, int page_tokens);
+
+  int ranks() const { return ranks_; }
+  int32_t segment_tokens() const { return segment_tokens_; }
+  int32_t segment_of(int32_t position) const { return position / segment_tokens_; }
+  int32_t segments(int32_t tokens) const { return (tokens + segment_tokens_ - 1) / segment_tokens_; }
+  int keeper(int32_t segment) const { return segment % ranks_; }
+  int keeper_of(int32_t position) const { return keeper(segment_of(position)); }
+
+  // What a rank computes of a step over [step.begin, step.end): ascending, of no two ranks the same.
+  std::vector<Stretch> rows(int rank, Stretch step) const;
+  // The part of `of` that a rank keeps: runs within segments, ascending.
+  std::vector<Stretch> kept(int rank, Stretch of) const;
+
+  // The most tokens of a step where no rank may compute more than `most_rows`.
+  int32_t step_tokens(int most_rows) const;
+
+ private:
+  int ranks_;
+  int32_t page_tokens_, segment_tokens_;
+};
+
+}  // namespace godwit::dist

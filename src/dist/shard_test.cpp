@@ -1,0 +1,81 @@
+#include "dist/shard.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include <gtest/gtest.h>
+
+namespace godwit::dist {
+namespace {
+
+TEST(Shards, EveryRowIsDealtOnceAndNobodyGetsAUnitMore) {
+  for (int ranks : {1, 2, 3, 4, 8}) {
+    const Shards shards(ranks, 64);
+    for (int32_t begin : {0, 1, 1000})
+      for (int32_t tokens : {1, 2, ranks, 2 * ranks - 1, 2 * ranks, 100, 64 * ranks, 1000, 5000}) {
+        std::vector<int> seen(static_cast<size_t>(tokens));
+        int32_t least = tokens, most = 0;
+        for (int rank = 0; rank < ranks; ++rank) {
+          const auto runs = shards.rows(rank, {begin, begin + tokens});
+          least = std::min(least, size_of(runs));
+          most = std::max(most, size_of(runs));
+          int32_t last = begin - 1;
+          for (const Stretch& run : runs) {
+            EXPECT_GT(run.begin, last);
+            EXPECT_LT(run.begin, run.end);
+            last = run.end;
+            for (int32_t p = run.begin; p < run.end; ++p) ++seen[static_cast<size_t>(p - begin)];
+          }
+        }
+        EXPECT_EQ(seen, std::vector<int>(seen.size(), 1)) << ranks << " ranks, " << tokens << " tokens";
+        const int32_t unit = std::clamp((tokens + 2 * ranks - 1) / (2 * ranks), 1, 64);
+        EXPECT_LE(most - least, unit + (tokens < 128 * ranks ? unit : 0)) << ranks << " ranks, " << tokens << " tokens";
+      }
+  }
+}
+
+// Pairs of query and key: what a causal prompt costs.
+TEST(Shards, CausalWorkIsBalanced) {
+  const Shards shards(8, 64);
+  double least = 1e18, most = 0;
+  for (int rank = 0; rank < 8; ++rank) {
+    double pairs = 0;
+    for (const Stretch& run : shards.rows(rank, {0, 65536}))
+      for (int32_t p = run.begin; p < run.end; ++p) pairs += p + 1;
+    least = std::min(least, pairs);
+    most = std::max(most, pairs);
+  }
+  EXPECT_LT(most / least, 1.001);
+}
+
+TEST(Shards, ShortStepsAreTheClassicalZigzag) {
+  const Shards shards(4, 64);
+  EXPECT_EQ(shards.rows(0, {0, 80}), (std::vector<Stretch>{{0, 10}, {70, 80}}));
+  EXPECT_EQ(shards.rows(3, {0, 80}), (std::vector<Stretch>{{30, 50}}));
+  EXPECT_EQ(shards.rows(2, {5, 7}), std::vector<Stretch>());
+}
+
+TEST(Shards, SegmentsAreKeptInTurn) {
+  const Shards shards(3, 64);
+  EXPECT_EQ(shards.segment_tokens(), 1024);
+  EXPECT_EQ(shards.kept(1, {0, 5000}), (std::vector<Stretch>{{1024, 2048}, {4096, 5000}}));
+  EXPECT_EQ(shards.kept(0, {100, 200}), (std::vector<Stretch>{{100, 200}}));
+  EXPECT_EQ(shards.kept(2, {100, 200}), std::vector<Stretch>());
+  EXPECT_EQ(shards.keeper_of(3 * 1024), 0);
+}
+
+TEST(Shards, StepsFillRanksAndNoMore) {
+  for (int ranks : {1, 2, 3, 5, 8})
+    for (int most : {1, 2, 3, 50, 99, 127, 128, 300, 512}) {
+      const Shards shards(ranks, 64);
+      const int32_t full = shards.step_tokens(most);
+      EXPECT_GE(full, ranks * std::max(1, most / 2));
+      for (int32_t tokens = 1; tokens <= full; tokens += std::max(1, full / 97))
+        for (int rank = 0; rank < ranks; ++rank)
+          ASSERT_LE(size_of(shards.rows(rank, {7, 7 + tokens})), most) << ranks << " " << most << " " << tokens;
+      for (int rank = 0; rank < ranks; ++rank) ASSERT_LE(size_of(shards.rows(rank, {0, full})), most);
+    }
+}
+
+}  // namespace
+}  // namespace godwit::dist

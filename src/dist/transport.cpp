@@ -1,0 +1,168 @@
+#include "dist/transport.h"
+
+#include <cstring>
+#include <limits>
+#include <random>
+#include <thread>
+
+namespace godwit::dist {
+namespace {
+
+using Clock = std::chrono::steady_clock;  // one for all processes of a host
+
+int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch()).count();
+}
+double seconds_since(int64_t start_ns) {
+  return static_cast<double>(now_ns() - start_ns) * 1e-9;
+}
+
+// Who waits spins a moment, then lets others have the core, then sleeps a little.
+class Patience {
+ public:
+  void rest() {
+    if (++turns_ < 200) return;
+    if (turns_ < 2000) return std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::microseconds(turns_ < 20000 ? 20 : 200));
+  }
+
+ private:
+  int turns_ = 0;
+};
+
+}  // namespace
+
+Transport::Transport(std::unique_ptr<Link> link, const TransportOptions& options)
+    : link_(std::move(link)), options_(options) {}
+
+Status Transport::fail(Error error) {
+  if (status_) status_ = tl::unexpected(std::move(error));
+  return status_;
+}
+
+Status Transport::join() {
+  // Before the token is known, frames carry 0.
+  uint64_t token = 0;
+  Frame frame(sizeof(token));
+  std::vector<Pending> pending;
+  if (rank() == 0) {
+    std::random_device random;
+    while (token == 0) token = uint64_t{random()} << 32 | random();
+    std::memcpy(frame.payload(sizeof(token)).data(), &token, sizeof(token));
+    std::vector<int> others;
+    for (int peer = 1; peer < size(); ++peer) others.push_back(peer);
+    send(others, frame, FrameKind::kHello, sizeof(token), pending);
+  } else {
+    receive(0, frame, FrameKind::kHello, sizeof(token), pending);
+  }
+  GODWIT_TRY(wait(pending));
+  std::memcpy(&token, frame.payload(sizeof(token)).data(), sizeof(token));
+  token_ = token;
+  return barrier();
+}
+
+// When the last of `copies` messages of so many bytes is through, if they leave now.
+int64_t Transport::due_time(size_t bytes, size_t copies) {
+  if (options_.bytes_per_second <= 0) return 0;
+  const double seconds = static_cast<double>(bytes * copies) / options_.bytes_per_second;
+  busy_until_ns_ = std::max(busy_until_ns_, now_ns()) + static_cast<int64_t>(seconds * 1e9);
+  return busy_until_ns_ + static_cast<int64_t>(options_.latency_s * 1e9);
+}
+
+void Transport::send(std::span<const int> peers, Frame& frame, FrameKind kind, size_t bytes,
+                     std::vector<Pending>& pending) {
+  if (!status_ || peers.empty()) return;
+  frame.seal(kind, token_, bytes, due_time(bytes, peers.size()));
+  for (int peer : peers) {
+    pending.push_back({link_->send(peer, frame.whole(bytes)), nullptr, peer, kind, bytes});
+    Traffic& traffic = traffic_[static_cast<size_t>(kind)];
+    traffic.messages += 1;
+    traffic.bytes += bytes;
+  }
+}
+
+void Transport::receive(int from, Frame& frame, FrameKind kind, size_t bytes, std::vector<Pending>& pending) {
+  if (!status_) return;
+  pending.push_back({link_->receive(from, frame.whole(bytes)), &frame, from, kind, bytes});
+}
+
+Status Transport::wait_for(Pending& pending, double timeout_s) {
+  const int64_t start = now_ns();
+  Patience patience;
+  std::optional<size_t> arrived;
+  while (!arrived) {
+    auto done = link_->done(pending.ticket);
+    if (!done)
+      return fail({done.error().code, fmt::format("rank {} is gone ({} were on their way): {}", pending.peer,
+                                                  frame_kind_name(pending.kind), done.error().message)});
+    arrived = *done;
+    if (arrived) break;
+    if (seconds_since(start) > timeout_s)
+      return fail(
+          {ErrorCode::kIo,
+           fmt::format("rank {} has not {} for {:.3g} s ({}): it hangs, or is so slow that --rank-timeout must be "
+                       "raised",
+                       pending.peer, pending.frame != nullptr ? "answered" : "taken what was sent", timeout_s,
+                       frame_kind_name(pending.kind))});
+    patience.rest();
+  }
+  if (pending.frame == nullptr) return {};
+  if (Status status = pending.frame->check(pending.kind, token_, pending.bytes, *arrived); !status)
+    return fail({status.error().code, fmt::format("rank {} sent what cannot be used: {}; check the network and the "
+                                                  "memory of its machine",
+                                                  pending.peer, status.error().message)});
+  while (pending.frame->due() > now_ns()) {
+    link_->poll();
+    patience.rest();
+  }
+  return {};
+}
+
+Status Transport::wait_all(std::vector<Pending>& pending, double timeout_s) {
+  const int64_t start = now_ns();
+  if (status_)
+    for (Pending& one : pending)
+      if (!wait_for(one, timeout_s)) break;
+  pending.clear();
+  waited_s_ += seconds_since(start);
+  return status_;
+}
+
+Status Transport::wait(std::vector<Pending>& pending) {
+  return wait_all(pending, options_.timeout_s);
+}
+
+Status Transport::wait_long(std::vector<Pending>& pending) {
+  const double before = waited_s_;
+  Status status = wait_all(pending, std::numeric_limits<double>::infinity());
+  waited_s_ = before;
+  return status;
+}
+
+Status Transport::all_gather(FrameKind kind, std::span<const std::byte> mine, std::vector<std::byte>& all) {
+  const size_t bytes = mine.size();
+  all.resize(bytes * static_cast<size_t>(size()));
+  auto place = [&](int peer) { return all.data() + static_cast<size_t>(peer) * bytes; };
+  Frame own(bytes);
+  if (bytes > 0) std::memcpy(own.payload(bytes).data(), mine.data(), bytes);
+  std::vector<Frame> frames(static_cast<size_t>(size()));
+  std::vector<Pending> pending;
+  std::vector<int> others;
+  for (int peer = 0; peer < size(); ++peer) {
+    if (peer == rank()) continue;
+    others.push_back(peer);
+    receive(peer, frames[static_cast<size_t>(peer)], kind, bytes, pending);
+  }
+  send(others, own, kind, bytes, pending);
+  GODWIT_TRY(wait(pending));
+  for (int peer = 0; bytes > 0 && peer < size(); ++peer)
+    std::memcpy(place(peer), (peer == rank() ? own : frames[static_cast<size_t>(peer)]).payload(bytes).data(), bytes);
+  return {};
+}
+
+Status Transport::barrier() {
+  std::vector<std::byte> all;
+  return all_gather(FrameKind::kReply, {}, all);
+}
+
+}  // namespace godwit::dist

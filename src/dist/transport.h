@@ -1,0 +1,86 @@
+// Messages between the ranks of one job: sealed, checked, counted, and never waited for without end.
+//
+// Every rank runs the same steps, so both ends of a message know its kind and its size. A message that does not come in
+// time, a rank that is gone and a frame that is not what it should be make the transport *fail*: every call from then
+// on returns that first error at once. Errors name the rank at the other end.
+//
+// Links can be shaped, to see what a slower network would do: a message then counts as arrived no earlier than latency
+// and rate allow, one message of a sender after the other. Thread-safety: one thread at a time.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <vector>
+
+#include "dist/frame.h"
+#include "dist/link.h"
+
+namespace godwit::dist {
+
+struct TransportOptions {
+  double timeout_s = 60;        // the longest wait for another rank within a step
+  double latency_s = 0;         // of a shaped link
+  double bytes_per_second = 0;  // 0: not shaped
+};
+
+struct Traffic {
+  uint64_t messages = 0, bytes = 0;  // sent, without headers
+};
+
+class Transport {
+ public:
+  explicit Transport(std::unique_ptr<Link> link, const TransportOptions& options = {});
+
+  int rank() const { return link_->rank(); }
+  int size() const { return link_->size(); }
+  std::string link_name() const { return link_->name(); }
+  TransportOptions& options() { return options_; }
+  const Status& status() const { return status_; }
+
+  // Agrees on the job's token; before anything else, on every rank.
+  Status join();
+
+  // A message under way. Frames live until it was waited for.
+  struct Pending {
+    Link::Ticket ticket = 0;
+    Frame* frame = nullptr;  // of a receive
+    int peer = 0;
+    FrameKind kind = FrameKind::kHello;
+    size_t bytes = 0;
+  };
+  // Sends the first `bytes` of a frame's payload to each of `peers`.
+  void send(std::span<const int> peers, Frame& frame, FrameKind kind, size_t bytes, std::vector<Pending>& pending);
+  void receive(int from, Frame& frame, FrameKind kind, size_t bytes, std::vector<Pending>& pending);
+  // Until all are through; `pending` is empty then.
+  Status wait(std::vector<Pending>& pending);
+  // Likewise, however long it takes: between steps nobody knows when the next one begins.
+  Status wait_long(std::vector<Pending>& pending);
+  void poll() {
+    if (status_) link_->poll();
+  }
+
+  // Small exchanges. all_gather: everyone's `mine`, all of the same size, by rank.
+  Status all_gather(FrameKind kind, std::span<const std::byte> mine, std::vector<std::byte>& all);
+  Status barrier();
+
+  const Traffic& traffic(FrameKind kind) const { return traffic_[static_cast<size_t>(kind)]; }
+  double waited_s() const { return waited_s_; }  // in wait(), so far
+  // Ends the job everywhere.
+  void abort() { link_->abort(); }
+
+ private:
+  Status wait_for(Pending& pending, double timeout_s);
+  Status wait_all(std::vector<Pending>& pending, double timeout_s);
+  int64_t due_time(size_t bytes, size_t copies);
+  Status fail(Error error);
+
+  std::unique_ptr<Link> link_;
+  TransportOptions options_;
+  Status status_;
+  uint64_t token_ = 0;
+  int64_t busy_until_ns_ = 0;  // of a shaped link
+  std::array<Traffic, kFrameKinds> traffic_{};
+  double waited_s_ = 0;
+};
+
+}  // namespace godwit::dist

@@ -1,0 +1,47 @@
+// What the ranks of a job say to each other about engines: commands of rank 0, in order, and replies.
+#pragma once
+
+#include <mutex>
+
+#include "dist/transport.h"
+#include <godwit/ranks.h>
+
+namespace godwit {
+
+enum class RankVerb : uint32_t { kOpen, kCreate, kFork, kTruncate, kDrop, kStep, kReport, kClose, kEnd };
+
+// Plain data: it travels as it is.
+struct RankCommand {
+  RankVerb verb = RankVerb::kEnd;
+  uint32_t engine = 0;
+  uint64_t sequence = 0, other = 0;
+  int32_t begin = 0, end = 0;  // positions of a step; what is left by a truncation
+  int32_t first_logits = 0;    // row of a step from which logits are wanted
+  uint32_t phase = 0, mode = 0;
+  uint32_t extra_bytes = 0;  // that follow: tokens, options
+};
+
+// One rank's answer to kOpen and to a step that wants memory.
+struct RankReply {
+  int32_t code = -1;  // of an Error; -1: well
+  char text[500] = {};
+};
+
+struct Ranks::Impl {
+  explicit Impl(std::unique_ptr<dist::Link> link) : transport(std::move(link)) {}
+
+  // Rank 0 says what to do next ...
+  Status tell(const RankCommand& command, std::span<const std::byte> extra = {});
+  // ... and the others hear it, whenever that is.
+  Result<RankCommand> hear(std::vector<std::byte>& extra);
+  // Everyone's status to everyone: the first that is not well, with its rank's number before it.
+  Status agree(const Status& mine);
+  // Likewise a text of everyone, all of which must be the same.
+  Status agree_on(std::string_view text);
+
+  std::mutex mutex;  // of all below: engines of one job take turns
+  dist::Transport transport;
+  uint32_t last_engine = 0;
+};
+
+}  // namespace godwit

@@ -1,0 +1,21 @@
+// What a measure may see and set of an engine's work over ranks.
+#pragma once
+
+#include <string>
+
+#include "engine/team.h"
+#include <godwit/engine.h>
+
+namespace godwit {
+
+struct RanksProbe {
+  // Null where the engine has this process alone.
+  static Team* team(const Engine& engine) { return engine.impl_->team.get(); }
+  // RankOptions::ring from the next step on. REQUIRES: a name that exists.
+  static void set_ring(const Engine& engine, std::string ring) {
+    std::lock_guard lock(engine.impl_->mutex);
+    engine.impl_->options.rank_options.ring = std::move(ring);
+  }
+};
+
+}  // namespace godwit

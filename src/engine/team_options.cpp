@@ -1,0 +1,76 @@
+// What an engine's options are to the other ranks of its job.
+#include <nlohmann/json.hpp>
+
+#include "base/json.h"
+#include "engine/team.h"
+
+namespace godwit {
+
+Status check_rank_options(const EngineOptions& o) {
+  auto refused = [&](std::string_view what, std::string_view value, std::string_view why) {
+    return errorf(ErrorCode::kUnsupported, "{} '{}' does not work over {} ranks: {}", what, value, o.ranks->size(),
+                  why);
+  };
+  if (!o.kv_policy.empty())
+    return refused("KV policy", o.kv_policy,
+                   "it drops entries and moves the others, and ranks keep whole segments; "
+                   "leave it out, or start one process");
+  if (o.prefill != "dense") return refused("prefill method", o.prefill, "attention over ranks is dense; leave it out");
+  if (o.decode != "dense") return refused("decode method", o.decode, "attention over ranks is dense; leave it out");
+  const RankOptions& r = o.rank_options;
+  if (r.ring != "auto" && r.ring != "pass-kv" && r.ring != "pass-q")
+    return errorf(ErrorCode::kInvalidArgument, "there is no ring '{}': give auto, pass-kv or pass-q", r.ring);
+  if (!(r.timeout_s > 0))
+    return errorf(ErrorCode::kInvalidArgument, "a rank timeout of {} s makes no sense", r.timeout_s);
+  if (!(r.link_latency_s >= 0) || !(r.link_bytes_per_second >= 0))
+    return errorf(ErrorCode::kInvalidArgument, "a link of {} s and {} bytes/s makes no sense", r.link_latency_s,
+                  r.link_bytes_per_second);
+  return {};
+}
+
+std::string rank_options_text(const EngineOptions& o) {
+  const RankOptions& r = o.rank_options;
+  return nlohmann::json{{"model", o.model},
+                        {"threads", o.threads},
+                        {"simd", o.simd},
+                        {"context_tokens", o.context_tokens},
+                        {"kv_budget_bytes", o.kv_budget_bytes},
+                        {"prefill_chunk", o.prefill_chunk},
+                        {"kv_codec", o.kv_codec},
+                        {"profile", o.profile},
+                        {"ring", r.ring},
+                        {"overlap", r.overlap},
+                        {"exact", r.exact},
+                        {"timeout_s", r.timeout_s},
+                        {"link_latency_s", r.link_latency_s},
+                        {"link_bytes_per_second", r.link_bytes_per_second}}
+      .dump();
+}
+
+Result<EngineOptions> rank_options_from(std::string_view text) {
+  const nlohmann::json j = nlohmann::json::parse(text, nullptr, false);
+  if (!j.is_object() || j.size() != 14) return errorf(ErrorCode::kBadData, "rank 0 sent options that make no sense");
+  EngineOptions o;
+  RankOptions& r = o.rank_options;
+  try {
+    j.at("model").get_to(o.model);
+    j.at("threads").get_to(o.threads);
+    j.at("simd").get_to(o.simd);
+    j.at("context_tokens").get_to(o.context_tokens);
+    j.at("kv_budget_bytes").get_to(o.kv_budget_bytes);
+    j.at("prefill_chunk").get_to(o.prefill_chunk);
+    j.at("kv_codec").get_to(o.kv_codec);
+    j.at("profile").get_to(o.profile);
+    j.at("ring").get_to(r.ring);
+    j.at("overlap").get_to(r.overlap);
+    j.at("exact").get_to(r.exact);
+    j.at("timeout_s").get_to(r.timeout_s);
+    j.at("link_latency_s").get_to(r.link_latency_s);
+    j.at("link_bytes_per_second").get_to(r.link_bytes_per_second);
+  } catch (const nlohmann::json::exception& error) {
+    return errorf(ErrorCode::kBadData, "rank 0 sent options that make no sense: {}", error.what());
+  }
+  return o;
+}
+
+}  // namespace godwit

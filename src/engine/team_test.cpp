@@ -1,0 +1,189 @@
+// An engine over several ranks, here threads, gives the bits of one process: prompts, answers, scores, forks.
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include "dist/local_link.h"
+#include "engine/ranks_probe.h"
+#include "engine/test_engine.h"
+
+namespace godwit {
+namespace {
+
+using namespace engine_test;
+
+// Runs `leader` on rank 0 while the others follow; what each of them said in the end.
+std::vector<Status> with_ranks(int count, const std::function<void(std::shared_ptr<Ranks>)>& leader,
+                               dist::LocalFaults faults = {}) {
+  auto links = dist::make_local_links(count, std::move(faults));
+  std::vector<Status> said(static_cast<size_t>(count));
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < links.size(); ++i)
+    threads.emplace_back([&, i] {
+      auto ranks = std::make_shared<Ranks>(std::make_unique<Ranks::Impl>(std::move(links[i])));
+      said[i] = ranks->impl().transport.join();
+      if (!said[i]) return;
+      if (i == 0)
+        leader(ranks);
+      else
+        said[i] = ranks->follow();
+    });
+  for (std::thread& thread : threads) thread.join();
+  return said;
+}
+
+void expect_all_well(const std::vector<Status>& said) {
+  for (const Status& status : said) EXPECT_TRUE(status.has_value()) << status.error().message;
+}
+
+EngineOptions over(std::shared_ptr<Ranks> ranks, EngineOptions options = options_for("qwen3")) {
+  options.threads = 1;
+  options.prefill_chunk = 128;
+  options.ranks = std::move(ranks);
+  return options;
+}
+
+// Three turns: a long one, a short one, one again.
+std::vector<TokenId> talk(const Engine& engine) {
+  Session session = engine.start();
+  for (size_t turn : {1500, 70, 400}) {
+    append(session, prompt(turn, static_cast<uint32_t>(turn)));
+    value_of(session.generate(greedy(8)));
+  }
+  return copy_of(session.tokens());
+}
+
+class TeamDegrees : public testing::TestWithParam<int> {};
+
+TEST_P(TeamDegrees, ConversationsAreTheSame) {
+  const std::vector<TokenId> want = talk(open());
+  for (const char* ring : {"auto", "pass-kv", "pass-q"}) {
+    expect_all_well(with_ranks(GetParam(), [&](auto ranks) {
+      EngineOptions options = over(ranks);
+      options.rank_options.ring = ring;
+      const Engine engine = open(options);
+      EXPECT_EQ(engine.info().ranks, GetParam());
+      EXPECT_EQ(talk(engine), want) << ring;
+    }));
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Ranks, TeamDegrees, testing::Values(2, 3, 4, 8));
+
+TEST(Team, EveryModelAndCodec) {
+  for (const char* model : {"qwen3-moe", "gemma2", "gemma3", "qwen2-window", "llama3"}) {
+    for (const char* codec : {"f16", "q8"}) {
+      EngineOptions options = options_for(model);
+      options.kv_codec = codec;
+      const std::vector<TokenId> tokens = prompt(1300);
+      const auto want = cold(open(options), tokens, 6);
+      expect_all_well(with_ranks(2, [&](auto ranks) {
+        EXPECT_EQ(cold(open(over(ranks, options)), tokens, 6), want) << model << " " << codec;
+      }));
+    }
+  }
+}
+
+TEST(Team, ScoresForksAndTruncations) {
+  const std::vector<TokenId> tokens = prompt(600);
+  auto script = [&](const Engine& engine) {
+    std::vector<float> numbers;
+    Session session = engine.start();
+    for (const TokenScore& score : value_of(session.score(tokens))) numbers.push_back(score.logprob);
+    Session fork = session.fork();
+    append(fork, prompt(90, 7));
+    for (TokenId token : value_of(fork.generate(greedy(5))).tokens) numbers.push_back(static_cast<float>(token));
+    session.truncate(333);
+    append(session, prompt(50, 9));
+    for (TokenId token : value_of(session.generate(greedy(5))).tokens) numbers.push_back(static_cast<float>(token));
+    EXPECT_EQ(session.tokens().size(), 388U);
+    return numbers;
+  };
+  const std::vector<float> want = script(open());
+  uint64_t alone_bytes = 0;
+  {
+    const Engine engine = open();
+    Session session = engine.start();
+    append(session, tokens);
+    EXPECT_TRUE(session.prefill());
+    alone_bytes = session.kv_bytes();
+  }
+  expect_all_well(with_ranks(3, [&](auto ranks) {
+    const Engine engine = open(over(ranks));
+    EXPECT_EQ(script(engine), want);
+    Session session = engine.start();
+    append(session, tokens);
+    EXPECT_TRUE(session.prefill());
+    EXPECT_EQ(session.kv_bytes(), alone_bytes);
+  }));
+}
+
+TEST(Team, SeveralEnginesTakeTurns) {
+  const std::vector<TokenId> tokens = prompt(300);
+  const auto want = cold(open(), tokens, 5);
+  expect_all_well(with_ranks(2, [&](auto ranks) {
+    const Engine one = open(over(ranks)), two = open(over(ranks));
+    EXPECT_EQ(cold(one, tokens, 5), want);
+    EXPECT_EQ(cold(two, tokens, 5), want);
+    EXPECT_EQ(cold(one, tokens, 5), want);
+  }));
+}
+
+TEST(Team, RefusesWhatCannotWork) {
+  expect_all_well(with_ranks(2, [&](auto ranks) {
+    auto refused = [&](auto change, ErrorCode code, std::string_view mention) {
+      EngineOptions options = over(ranks);
+      change(options);
+      expect_error(Engine::open(options), code, mention);
+    };
+    refused([](auto& o) { o.kv_policy = "streaming", o.kv_budget = "128"; }, ErrorCode::kUnsupported,
+            "KV policy 'streaming'");
+    refused([](auto& o) { o.prefill = "trishape"; }, ErrorCode::kUnsupported, "trishape");
+    refused([](auto& o) { o.decode = "resa"; }, ErrorCode::kUnsupported, "resa");
+    refused([](auto& o) { o.rank_options.ring = "pass-x"; }, ErrorCode::kInvalidArgument, "pass-x");
+    refused([](auto& o) { o.rank_options.timeout_s = 0; }, ErrorCode::kInvalidArgument, "timeout");
+    const Engine engine = open(over(ranks));  // and goes on
+    EXPECT_EQ(cold(engine, prompt(40), 3).size(), 3U);
+  }));
+}
+
+TEST(Team, MemoryThatIsShortOnOneRankIsSaidAndTheSessionGoesOn) {
+  expect_all_well(with_ranks(2, [&](auto ranks) {
+    EngineOptions options = over(ranks);
+    const Engine engine = open(options);
+    std::vector<Session> sessions;
+    Status status;
+    while (status && sessions.size() < 1000) {
+      sessions.push_back(engine.start());
+      append(sessions.back(), prompt(1000));
+      status = sessions.back().prefill();
+    }
+    ASSERT_FALSE(status.has_value());
+    EXPECT_EQ(status.error().code, ErrorCode::kExhausted) << status.error().message;
+    Session last = std::move(sessions.back());
+    sessions.clear();
+    EXPECT_EQ(value_of(last.generate(greedy(4))).tokens, cold(open(), prompt(1000), 4));
+  }));
+}
+
+TEST(Team, ALostRankEndsTheRunAndIsNamed) {
+  int messages = 0;
+  const auto said = with_ranks(3,
+                               [&](auto ranks) {
+                                 const Engine engine = open(over(ranks));
+                                 Session session = engine.start();
+                                 append(session, prompt(1000));
+                                 const Status status = session.prefill();
+                                 ASSERT_FALSE(status.has_value());
+                                 EXPECT_NE(status.error().message.find("rank 2 sent"), std::string::npos)
+                                     << status.error().message;
+                                 EXPECT_FALSE(ranks->status().has_value());
+                               },
+                               {[&](int from, int to, std::span<std::byte> message) {
+                                 const bool slots = message[4] == static_cast<std::byte>(dist::FrameKind::kSlots);
+                                 if (from == 2 && to == 0 && slots && ++messages == 2) message[100] ^= std::byte{1};
+                               }});
+  EXPECT_FALSE(said[1].has_value() && said[2].has_value());
+}
+
+}  // namespace
+}  // namespace godwit

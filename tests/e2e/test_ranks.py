@@ -1,0 +1,166 @@
+"""godwit over several ranks: mpirun -n N godwit …, with the answers of one process."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+TIMEOUT_S = 300
+
+
+class Job:
+    """The program under mpirun. Ranks may be more than cores, and the tests may run as root."""
+
+    def __init__(self, godwit):
+        self.godwit = godwit
+        self.env = {**godwit.env, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+
+    def command(self, ranks, *args):
+        return ["mpirun", "-n", str(ranks), "--oversubscribe", "--bind-to", "none", self.godwit.path, *args]
+
+    def process(self, ranks, *args, stdin=b""):
+        return subprocess.run(
+            self.command(ranks, *args), input=stdin, capture_output=True, env=self.env, timeout=TIMEOUT_S
+        )
+
+    def __call__(self, ranks, *args, stdin=b""):
+        done = self.process(ranks, *args, stdin=stdin)
+        assert done.returncode == 0, done.stderr.decode(errors="replace")
+        return done.stdout.decode()
+
+    def start(self, ranks, *args):
+        return subprocess.Popen(
+            self.command(ranks, *args),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=self.env,
+        )
+
+
+@pytest.fixture
+def job(godwit):
+    return Job(godwit)
+
+
+def story(sentences):
+    """A text in which nothing repeats soon."""
+    people = ["Mara", "the old keeper", "a boy from the harbour", "Ines", "nobody", "the captain's sister"]
+    deeds = ["carried", "hid", "painted", "sold", "forgot", "measured", "found"]
+    things = ["the lamp", "a map of the reef", "seven letters", "the brass key", "a jar of salt"]
+    return " ".join(
+        f"On day {i}, {people[i * 7 % 6]} {deeds[i * 11 % 7]} {things[i * 13 % 5]} near pier {i * i % 97}."
+        for i in range(sentences)
+    )
+
+
+def answers(output):
+    return [json.loads(line)["tokens"] for line in output.splitlines()]
+
+
+def test_three_turns_are_those_of_one_rank(job, godwit):
+    turns = [story(150) + " Who found the lamp?", "And what became of the map?", story(20) + " Tell me more."]
+    args, stdin = ["chat", "-n", "12", "--json"], "".join(turn + "\n" for turn in turns).encode()
+    alone = answers(godwit(*args, stdin=stdin))
+    assert len(alone) == 3
+    for ranks, more in [(2, []), (4, []), (2, ["--ring", "pass-q"]), (4, ["--ring", "pass-kv"])]:
+        assert answers(job(ranks, *args, *more, stdin=stdin)) == alone, (ranks, more)
+
+
+def test_8_bit_kv_and_small_chunks(job, godwit):
+    args = ["run", "-p", story(60), "-n", "8", "--kv-codec", "q8", "--prefill-chunk", "100", "--json"]
+    got, want = json.loads(job(3, *args)), json.loads(godwit(*args))
+    assert got["tokens"] == want["tokens"]
+    assert got["ranks"] == 3 and got["ring"].endswith("over mpi")
+    assert "ranks" not in want
+
+
+def test_eval_and_bench_work_too(job, godwit, tmp_path):
+    text = tmp_path / "text"
+    text.write_text(story(130))
+    for args in [["perplexity"], ["kl", "--kv-codec", "q8"]]:
+        args = ["eval", *args, "-f", str(text), "--json"]
+        assert json.loads(job(2, *args)) == json.loads(godwit(*args))
+    (row,) = json.loads(job(2, "bench", "-p", "256", "-n", "0", "-r", "1", "--json"))
+    assert row["tokens_per_second"] > 0
+
+
+def test_bench_ring_counts_what_the_formulas_say(job):
+    rows = json.loads(
+        job(2, "bench", "ring", "-p", "2048", "-d", "1024", "-n", "2", "--rings", "auto,pass-kv,pass-q", "--json")
+    )
+    assert [row["ring"] for row in rows] == ["auto", "pass-kv", "pass-q"]
+    for row in rows:
+        assert row["ranks"] == 2 and len(row["per_layer"]) == 2
+        assert row["sent_bytes"] == pytest.approx(row["formula_bytes"], rel=0.02)
+        assert row["decode_seconds_per_token"] > 0
+        for rank in row["per_layer"]:
+            parts = rank["attention_seconds"] + rank["exposed_seconds"] + rank["merge_seconds"]
+            assert 0 < parts <= rank["total_seconds"]
+    assert rows[1]["steps_pass_q"] == 0 and rows[2]["steps_pass_q"] == rows[2]["steps"]
+
+
+def test_errors_are_said_once(job):
+    for args, code, mention in [
+        (["run", "-p", "hi", "--kv-policy", "streaming", "--kv-budget", "64"], 1, "does not work over 2 ranks"),
+        (["run", "-p", "hi", "--ring", "pass-x"], 2, "there is no ring 'pass-x'"),
+        (["run", "-p", "hi", "--link", "fast"], 2, "--link fast is not"),
+        (["run", "-p", "hi", "-m", "/nowhere.gguf"], 1, "/nowhere.gguf"),
+        (["walk"], 2, "there is no 'walk'"),
+    ]:
+        done = job.process(2, *args)
+        said = [line for line in done.stderr.decode().splitlines() if line.startswith("godwit: ")]
+        assert len(said) == 1 and mention in said[0], done.stderr.decode()
+        assert done.returncode == code
+        assert done.stdout == b""
+
+
+# --- faults
+
+
+def followers(process):
+    """Processes that mpirun started, in the order of ranks."""
+    by_rank = {}
+    deadline = time.monotonic() + 60
+    while len(by_rank) < 3 and time.monotonic() < deadline:
+        for entry in Path("/proc").iterdir():
+            if not entry.name.isdigit():
+                continue
+            try:
+                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+                environment = (entry / "environ").read_bytes()
+            except OSError:
+                continue
+            rank = re.search(rb"OMPI_COMM_WORLD_RANK=(\d+)", environment)
+            if parent == process.pid and rank:
+                by_rank[int(rank[1])] = int(entry.name)
+        time.sleep(0.05)
+    return [by_rank[rank] for rank in sorted(by_rank)]
+
+
+@pytest.mark.parametrize("how,mention", [(signal.SIGKILL, r"rank 2"), (signal.SIGSTOP, r"rank 2 has not")])
+def test_a_lost_rank_ends_the_run_in_time_and_is_named(job, tmp_path, how, mention):
+    book = tmp_path / "book"
+    book.write_text(story(3000))
+    process = job.start(3, "run", "-f", str(book), "-n", "5", "--rank-timeout", "3")
+    try:
+        pids = followers(process)
+        assert len(pids) == 3
+        time.sleep(4)  # into the prompt
+        assert process.poll() is None
+        os.kill(pids[2], how)
+        start = time.monotonic()
+        output = process.communicate(timeout=60)[0].decode(errors="replace")
+        assert time.monotonic() - start < 40
+        assert process.returncode != 0
+        assert re.search(mention, output), output
+    finally:
+        process.kill()
+        process.communicate()
+    for pid in pids:
+        assert not Path(f"/proc/{pid}").exists() or "Z" in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2]
