@@ -29,6 +29,7 @@ struct PageRef {
   int32_t first_position = 0;  // position of slot 0; slots are consecutive while aux == kNoAux
   uint32_t count = 0;          // filled slots
   uint32_t aux = kNoAux;       // index of explicit positions and biases in the aux slab
+  bool open = false;           // a page of the open slab; see KvFormat::seals
 };
 
 struct AttentionTile {
@@ -50,8 +51,9 @@ struct AttnPartial {
 
 struct AttentionArgs {
   KvFormat format;
-  const std::byte* slab = nullptr;  // pages
-  const std::byte* aux = nullptr;   // explicit slot data; may be null when no page refers to it
+  const std::byte* slab = nullptr;       // pages
+  const std::byte* open_slab = nullptr;  // open pages, if the format seals
+  const std::byte* aux = nullptr;        // explicit slot data; may be null when no page refers to it
   const AttentionPlan* plan = nullptr;
   Tensor q;          // [rows, q_heads, head_dim] f32
   Tensor positions;  // [rows] i32
@@ -60,6 +62,10 @@ struct AttentionArgs {
   float softcap = 0;    // scores become cap * tanh(score / cap); 0 = off
   int32_t window = 0;   // 0 = none
   AttnPartial partial;  // written
+
+  const std::byte* page(const PageRef& ref) const {
+    return ref.open ? open_slab + ref.page * format.open_format().page_bytes() : slab + ref.page * format.page_bytes();
+  }
 };
 
 }  // namespace godwit

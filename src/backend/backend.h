@@ -87,6 +87,17 @@ struct KvReadArgs {
   Tensor k, v;                    // [n, head_dim] f32, written
 };
 
+// Open pages become codes. Every slot of them is written.
+struct KvSeal {
+  PageId open, sealed;
+};
+struct KvSealArgs {
+  KvFormat format;  // of the sealed pages
+  const std::byte* open_slab = nullptr;
+  std::byte* slab = nullptr;
+  std::span<const KvSeal> pages;
+};
+
 struct KvMove {  // one slot's K and V, copied inside a slab
   KvSlot from, to;
 };
@@ -126,6 +137,7 @@ class Backend {
   // The KV cache and attention.
   virtual void kv_write(const KvWriteArgs& args) = 0;
   virtual void kv_read(const KvReadArgs& args) = 0;
+  virtual void kv_seal(const KvSealArgs& args) = 0;
   virtual void kv_copy_page(const KvFormat& format, std::byte* slab, PageId from, PageId to) = 0;
   virtual void kv_move(const KvFormat& format, std::byte* slab, std::span<const KvMove> moves) = 0;  // in order
   virtual void kv_export(const KvFormat& format, const std::byte* slab, PageId page,

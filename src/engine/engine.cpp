@@ -35,6 +35,11 @@ Status Engine::Impl::load(const ModelSource& source) {
   GODWIT_ASSIGN(decode_planner, make_decode_planner(options.decode));
   const KvShape shape{static_cast<int>(config.layers.size()), config.kv_heads};
   if (!options.kv_policy.empty()) {
+    if (format.seals)
+      return errorf(ErrorCode::kInvalidArgument,
+                    "the KV codec '{}' seals pages of tokens together, and the KV policy '{}' would drop some of them; "
+                    "use f16, bf16, q8 or q4 without open tokens",
+                    options.kv_codec, options.kv_policy);
     GODWIT_ASSIGN(retention, KvRetentionRules::make({.policy = options.kv_policy,
                                                      .budget = options.kv_budget,
                                                      .trigger = options.kv_trigger,
@@ -48,6 +53,7 @@ Status Engine::Impl::load(const ModelSource& source) {
                                      .workspace_bytes = Workspace::bytes(config, options.prefill_chunk, logit_rows),
                                      .context_tokens = options.context_tokens,
                                      .kv_budget_bytes = options.kv_budget_bytes,
+                                     .chunk_tokens = options.prefill_chunk,
                                      .residence = retention ? retention->residence(shape, format) : KvResidence()},
                                     config, format, label));
   GODWIT_ASSIGN(vocabulary, load_vocabulary(source, options.chat_template, options.chat_template_name));

@@ -41,7 +41,11 @@ Result<MemoryPlan> plan_memory(const MemoryRequest& request, const ModelConfig& 
   auto sequence_bytes = [&](int64_t tokens) {
     const uint64_t slots = request.residence.most_slots(static_cast<uint64_t>(tokens));
     const uint64_t pages = (slots + page_tokens - 1) / page_tokens;
-    if (request.residence.whole()) return saturating_product(pages, column);
+    // Where pages are sealed, those of a step are there in both forms, and so is the one before it.
+    const uint64_t tokens_open = static_cast<uint64_t>(format.open_first + format.open_last + request.chunk_tokens);
+    const uint64_t open = format.seals ? std::min(pages, tokens_open / page_tokens + 2) : 0;
+    if (request.residence.whole())
+      return saturating_product(pages, column) + saturating_product(open, heads * format.open_format().page_bytes());
     // Where entries are dropped, each head may have a page that is not full, and positions beside every page.
     return saturating_product(pages + 1, column + heads * format.aux_bytes());
   };

@@ -46,7 +46,7 @@ void Session::Impl::drop_tokens(size_t count) {
 void Session::Impl::forget_computed(size_t count) {
   std::lock_guard lock(engine->mutex);
   auto left = static_cast<int32_t>(count);
-  if (retention && left < retention->shortest_exact()) left = 0;
+  if (left < sequence->shortest_exact() || (retention && left < retention->shortest_exact())) left = 0;
   sequence->truncate(left);
   if (retention) retention->forget(left);
   logits.clear();
@@ -71,6 +71,7 @@ Status Session::Impl::step(size_t count, bool prompt_ends, const OnLogits& on_lo
                                   .groups = {&group, 1},
                                   .phase = phase,
                                   .observer = retention.get()});
+  sequence->settle();
 
   std::vector<int32_t> picked;
   std::vector<float> values;

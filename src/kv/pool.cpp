@@ -25,6 +25,10 @@ Result<std::unique_ptr<KvPool>> KvPool::create(Backend& backend, const KvFormat&
     return errorf(slab.error().code, "no room for a KV cache of {} bytes: {}; give a smaller KV budget", budget_bytes,
                   slab.error().message);
   pool->slab_ = std::move(*slab);
+  if (format.seals) {
+    GODWIT_ASSIGN(pool->open_, create(backend, format.open_format(), budget_bytes));
+    pool->open_->sealed_ = pool.get();
+  }
   return pool;
 }
 
@@ -34,7 +38,8 @@ KvPool::~KvPool() {
 
 size_t KvPool::missing_pages(const KvNeed& need) {
   const size_t page = format_.page_bytes(), aux = format_.aux_bytes();
-  const size_t with_pages = bytes_in_use() + need.pages * page;
+  const size_t open = open_ ? open_->format_.page_bytes() : 0;
+  const size_t with_pages = all_bytes_in_use() + need.pages * page + need.open_pages * open;
   const size_t freed = need.freed_pages * page + need.freed_aux * aux;
   const size_t highest = std::max(with_pages, with_pages - std::min(with_pages, freed) + need.aux * aux);
   if (highest > budget_bytes_) return (highest - budget_bytes_ + page - 1) / page;
@@ -43,7 +48,7 @@ size_t KvPool::missing_pages(const KvNeed& need) {
 }
 
 std::optional<PageId> KvPool::allocate(int32_t first_position) {
-  if (bytes_in_use() + format_.page_bytes() > budget_bytes_) return std::nullopt;
+  if (all_bytes_in_use() + format_.page_bytes() > budget_bytes_) return std::nullopt;
   PageId page;
   if (!free_pages_.empty()) {
     page = free_pages_.back();
@@ -100,7 +105,7 @@ bool KvPool::make_explicit(PageId page) {
   Page& info = pages_[page];
   GODWIT_CHECK(info.references == 1);
   if (info.aux != kNoAux) return true;
-  if (bytes_in_use() + format_.aux_bytes() > budget_bytes_ || !ensure_aux_slab()) return false;
+  if (all_bytes_in_use() + format_.aux_bytes() > budget_bytes_ || !ensure_aux_slab()) return false;
   info.aux = take_aux();
   int32_t* words = &aux_host_[info.aux * aux_words()];
   for (int32_t slot = 0; slot < format_.page_tokens; ++slot) {
@@ -173,7 +178,8 @@ void KvPool::free_aux(Page& page) {
 }
 
 void KvPool::note_peak() {
-  peak_bytes_ = std::max(peak_bytes_, bytes_in_use());
+  KvPool& pool = sealed_ != nullptr ? *sealed_ : *this;
+  pool.peak_bytes_ = std::max(pool.peak_bytes_, pool.bytes_in_use());
 }
 
 void KvPool::add_holder(const PageHolder* holder) {
@@ -189,6 +195,7 @@ void KvPool::remove_holder(const PageHolder* holder) {
 
 Status KvPool::check_integrity() const {
   constexpr auto kBroken = ErrorCode::kBadData;
+  if (open_) GODWIT_TRY(open_->check_integrity());
   if (bytes_in_use() > budget_bytes_ || peak_bytes_ > budget_bytes_)
     return errorf(kBroken, "KV pool: {} bytes in use, {} at the peak, {} allowed", bytes_in_use(), peak_bytes_,
                   budget_bytes_);

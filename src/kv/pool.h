@@ -9,6 +9,9 @@
 // not an error. bytes_reserved() is what was asked of the back-end: the page slab in one piece at creation, the aux
 // slab at the first explicit page; on a CPU, reserved memory that no page has used yet costs nothing.
 //
+// Where the format seals pages (see KvFormat), open ones are those of a second pool, open(), under the same budget:
+// bytes and peak are of both together.
+//
 // Ownership: the back-end and the pool outlive every page. Whoever keeps references over time is a PageHolder, so that
 // check_integrity() can account for all of them. Thread-safety: a pool, its holders and its back-end belong to one
 // thread at a time.
@@ -27,11 +30,12 @@ namespace godwit {
 // What an operation wants of a pool: pages and aux entries to take, and those it gives back before it takes aux
 // entries.
 struct KvNeed {
-  size_t pages = 0, aux = 0;
+  size_t pages = 0, open_pages = 0, aux = 0;
   size_t freed_pages = 0, freed_aux = 0;
 
   KvNeed& operator+=(const KvNeed& other) {
-    pages += other.pages, aux += other.aux, freed_pages += other.freed_pages, freed_aux += other.freed_aux;
+    pages += other.pages, open_pages += other.open_pages, aux += other.aux, freed_pages += other.freed_pages,
+        freed_aux += other.freed_aux;
     return *this;
   }
 };
@@ -57,14 +61,18 @@ class KvPool {
   Backend& backend() const { return backend_; }
   const KvFormat& format() const { return format_; }
   std::byte* slab() const { return slab_.data(); }
+  KvPool* open() const { return open_.get(); }                    // null if the format does not seal
   const std::byte* aux_slab() const { return aux_slab_.data(); }  // null until a page was explicit
 
   size_t budget_bytes() const { return budget_bytes_; }
   size_t capacity_pages() const { return capacity_pages_; }
   size_t pages_in_use() const { return pages_in_use_; }
   size_t aux_in_use() const { return aux_in_use_; }
-  size_t bytes_in_use() const { return pages_in_use_ * format_.page_bytes() + aux_in_use_ * format_.aux_bytes(); }
-  size_t bytes_reserved() const { return slab_.bytes + aux_slab_.bytes; }
+  size_t bytes_in_use() const {
+    return pages_in_use_ * format_.page_bytes() + aux_in_use_ * format_.aux_bytes() +
+           (open_ ? open_->bytes_in_use() : 0);
+  }
+  size_t bytes_reserved() const { return slab_.bytes + aux_slab_.bytes + (open_ ? open_->bytes_reserved() : 0); }
   size_t peak_bytes() const { return peak_bytes_; }  // highest bytes_in_use() so far
 
   // How many pages must become free before `need` can be met; 0: it can be met now. An aux slab that the back-end
@@ -114,6 +122,8 @@ class KvPool {
   void free_aux(Page& page);
   size_t aux_words() const { return format_.aux_bytes() / sizeof(int32_t); }
   void note_peak();
+  // Of this pool and those it shares the budget with.
+  size_t all_bytes_in_use() const { return sealed_ != nullptr ? sealed_->bytes_in_use() : bytes_in_use(); }
 
   Backend& backend_;
   KvFormat format_;
@@ -128,6 +138,8 @@ class KvPool {
   std::vector<uint32_t> aux_changed_;  // entries to upload; may repeat
   size_t pages_in_use_ = 0, aux_in_use_ = 0, peak_bytes_ = 0;
   std::vector<const PageHolder*> holders_;
+  std::unique_ptr<KvPool> open_;
+  KvPool* sealed_ = nullptr;  // of an open pool, the one it belongs to
 };
 
 }  // namespace godwit

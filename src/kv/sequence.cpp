@@ -2,26 +2,35 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace godwit {
 
 KvSequence::KvSequence(KvPool& pool, KvShape shape) : pool_(pool), shape_(shape) {
   GODWIT_CHECK(shape.layers > 0 && shape.kv_heads > 0);
   heads_.resize(static_cast<size_t>(shape.layers) * static_cast<size_t>(shape.kv_heads));
-  pool_.add_holder(this);
+  add_holders();
 }
 
 KvSequence::KvSequence(const KvSequence& other)
     : pool_(other.pool_), shape_(other.shape_), heads_(other.heads_), next_position_(other.next_position_) {
+  GODWIT_CHECK(!other.sealing(), "a fork amid a step");
   for (const Head& head : heads_)
-    for (PageId page : head.pages) pool_.ref(page);
-  pool_.add_holder(this);
+    for (PageId page : head.pages) ref(page);
+  add_holders();
 }
 
 KvSequence::~KvSequence() {
+  settle();
   pool_.remove_holder(this);
+  if (pool_.open() != nullptr) pool_.open()->remove_holder(&open_holder_);
   for (const Head& head : heads_)
-    for (PageId page : head.pages) pool_.unref(page);
+    for (PageId page : head.pages) unref(page);
+}
+
+void KvSequence::add_holders() {
+  pool_.add_holder(this);
+  if (pool_.open() != nullptr) pool_.open()->add_holder(&open_holder_);
 }
 
 std::unique_ptr<KvSequence> KvSequence::fork() const {
@@ -34,7 +43,8 @@ const KvSequence::Head& KvSequence::at(int layer, int head) const {
 }
 
 int32_t KvSequence::position(const Head& head, size_t slot) const {
-  return pool_.position(head.pages[slot / page_tokens()], static_cast<uint32_t>(slot % page_tokens()));
+  const PageId page = head.pages[slot / page_tokens()];
+  return home(page).position(bare(page), static_cast<uint32_t>(slot % page_tokens()));
 }
 
 int32_t KvSequence::position(int layer, int head, size_t slot) const {
@@ -46,7 +56,8 @@ int32_t KvSequence::position(int layer, int head, size_t slot) const {
 float KvSequence::bias(int layer, int head, size_t slot) const {
   const Head& list = at(layer, head);
   GODWIT_CHECK(slot < list.count);
-  return pool_.bias(list.pages[slot / page_tokens()], static_cast<uint32_t>(slot % page_tokens()));
+  const PageId page = list.pages[slot / page_tokens()];
+  return home(page).bias(bare(page), static_cast<uint32_t>(slot % page_tokens()));
 }
 
 size_t KvSequence::slots_before(const Head& head, int32_t end_position) const {
@@ -62,43 +73,51 @@ size_t KvSequence::slots_before(const Head& head, int32_t end_position) const {
   return begin;
 }
 
-void KvSequence::list_pages(int layer, int head, size_t begin, size_t end, std::vector<PageRef>& refs) const {
+void KvSequence::list_pages(int layer, int head, size_t begin, size_t end, std::vector<PageRef>& refs,
+                            int32_t row_position) const {
   const Head& list = at(layer, head);
   GODWIT_CHECK(begin <= end && end <= list.pages.size());
   for (size_t i = begin; i < end; ++i) {
-    const PageId page = list.pages[i];
-    refs.push_back({.page = page,
+    PageId page = list.pages[i];
+    const int32_t first = home(page).first_position(bare(page));
+    if (!is_open(page) && pool_.format().seals && !pool_.format().sealed_for(first, row_position))
+      page = open_form(list, i);
+    refs.push_back({.page = bare(page),
                     .ordinal = static_cast<uint32_t>(i),
-                    .first_position = pool_.first_position(page),
+                    .first_position = first,
                     .count = std::min(page_tokens(), list.count - static_cast<uint32_t>(i) * page_tokens()),
-                    .aux = pool_.aux(page)});
+                    .aux = home(page).aux(bare(page)),
+                    .open = is_open(page)});
   }
 }
 
 size_t KvSequence::bytes() const {
-  size_t pages = 0, aux = 0;
-  for (const Head& head : heads_) {
-    pages += head.pages.size();
-    for (PageId page : head.pages) aux += pool_.is_explicit(page) ? 1 : 0;
-  }
-  return pages * pool_.format().page_bytes() + aux * pool_.format().aux_bytes();
+  size_t total = 0;
+  for (const Head& head : heads_)
+    for (const auto* list : {&head.pages, &head.twins})
+      for (PageId page : *list) total += bytes(page);
+  return total;
 }
 
 size_t KvSequence::exclusive_bytes() const {
-  size_t pages = 0, aux = 0;
-  for (const Head& head : heads_) {
-    for (PageId page : head.pages) {
-      if (pool_.shared(page)) continue;
-      ++pages;
-      aux += pool_.is_explicit(page) ? 1 : 0;
-    }
-  }
-  return pages * pool_.format().page_bytes() + aux * pool_.format().aux_bytes();
+  size_t total = 0;
+  for (const Head& head : heads_)
+    for (const auto* list : {&head.pages, &head.twins})
+      for (PageId page : *list) total += shared(page) ? 0 : bytes(page);
+  return total;
 }
 
 KvNeed KvSequence::append_need(int tokens, int32_t first_position) const {
   KvNeed need;
   if (tokens == 0) return need;
+  if (pool_.format().seals) {
+    for (const Head& head : heads_) {
+      need.open_pages += pages_for(head.count + static_cast<uint32_t>(tokens)) - head.pages.size();
+      if (head.count % page_tokens() != 0 && shared(head.pages.back())) need.open_pages += 1;
+      need.pages += sealed_end(first_position + tokens) - sealed_end(first_position);
+    }
+    return need;
+  }
   for (const Head& head : heads_) {
     need.pages += pages_for(head.count + static_cast<uint32_t>(tokens)) - head.pages.size();
     if (head.count % page_tokens() == 0) continue;
@@ -117,7 +136,9 @@ KvNeed KvSequence::append_need(int tokens, int32_t first_position) const {
 KvOutcome KvSequence::append(int tokens, int32_t first_position) {
   GODWIT_CHECK(tokens >= 0 && first_position >= next_position_);
   GODWIT_CHECK(int64_t{first_position} + tokens <= INT32_MAX);
+  GODWIT_CHECK(!pool_.format().seals || first_position == next_position_, "sealed pages cannot follow gaps");
   if (tokens == 0) return {};
+  settle();
   if (size_t missing = pool_.missing_pages(append_need(tokens, first_position)); missing > 0) return {missing};
   for (Head& head : heads_) extend(head, tokens, first_position);
   next_position_ = first_position + tokens;
@@ -126,27 +147,75 @@ KvOutcome KvSequence::append(int tokens, int32_t first_position) {
 }
 
 void KvSequence::extend(Head& head, int tokens, int32_t first_position) {
+  const bool seals = pool_.format().seals;
   if (const uint32_t filled = head.count % page_tokens(); filled > 0) {
     PageId& last = head.pages.back();
-    if (pool_.shared(last)) replace_by_copy(last);
-    if (position(head, head.count - 1) + 1 != first_position) GODWIT_CHECK(pool_.make_explicit(last));
-    if (pool_.is_explicit(last)) set_free_slots(last, filled, first_position);
+    if (shared(last)) replace_by_copy(last);
+    if (!seals && position(head, head.count - 1) + 1 != first_position) GODWIT_CHECK(pool_.make_explicit(last));
+    if (!seals && pool_.is_explicit(last)) set_free_slots(last, filled, first_position);
   }
   const uint32_t count = head.count + static_cast<uint32_t>(tokens);
   while (head.pages.size() < pages_for(count)) {
     const auto ahead = static_cast<int32_t>(head.pages.size() * page_tokens() - head.count);
-    std::optional<PageId> page = pool_.allocate(first_position + ahead);
+    std::optional<PageId> page = (seals ? *pool_.open() : pool_).allocate(first_position + ahead);
     GODWIT_CHECK(page.has_value());
-    head.pages.push_back(*page);
+    head.pages.push_back(*page | (seals ? kOpen : 0));
   }
   head.count = count;
+  if (seals) seal(head, sealed_end(first_position), sealed_end(first_position + tokens));
+}
+
+// Of a sequence of `tokens` tokens, the ordinal after the last page that is sealed.
+size_t KvSequence::sealed_end(int64_t tokens) const {
+  const KvFormat& format = pool_.format();
+  const int64_t size = format.page_tokens, first = format.open_first / size;
+  return static_cast<size_t>(std::max(first, (tokens - 1) / size - format.open_last / size));
+}
+
+void KvSequence::seal(Head& head, size_t begin, size_t end) {
+  head.first_twin = static_cast<uint32_t>(begin);
+  for (size_t i = begin; i < end; ++i) {
+    std::optional<PageId> sealed = pool_.allocate(position(head, i * page_tokens()));
+    GODWIT_CHECK(sealed.has_value());
+    head.twins.push_back(std::exchange(head.pages[i], *sealed));
+  }
+}
+
+PageId KvSequence::open_form(const Head& head, size_t ordinal) const {
+  if (is_open(head.pages[ordinal])) return head.pages[ordinal];
+  GODWIT_CHECK(ordinal >= head.first_twin && ordinal - head.first_twin < head.twins.size(), "page {} is sealed",
+               ordinal);
+  return head.twins[ordinal - head.first_twin];
+}
+
+void KvSequence::list_seals(int layer, std::vector<KvSeal>& seals) const {
+  for (int head = 0; head < shape_.kv_heads; ++head) {
+    const Head& list = at(layer, head);
+    for (size_t i = 0; i < list.twins.size(); ++i)
+      seals.push_back({bare(list.twins[i]), list.pages[list.first_twin + i]});
+  }
+}
+
+void KvSequence::settle() {
+  for (Head& head : heads_) {
+    for (PageId page : head.twins) unref(page);
+    head.twins.clear();
+  }
+}
+
+int32_t KvSequence::shortest_exact() const {
+  const KvFormat& format = pool_.format();
+  const size_t sealed = sealed_end(next_position_);
+  if (!format.seals || sealed == sealed_end(0)) return 0;
+  return static_cast<int32_t>(sealed * page_tokens()) + format.open_last + 1;
 }
 
 void KvSequence::replace_by_copy(PageId& page) {
-  std::optional<PageId> copy = pool_.copy(page);
+  std::optional<PageId> copy = home(page).copy(bare(page));
   GODWIT_CHECK(copy.has_value());
-  pool_.unref(page);
-  page = *copy;
+  const PageId form = page & kOpen;
+  unref(page);
+  page = *copy | form;
 }
 
 // The whole rest of the page, not just the slots in need: later appends then find their positions uploaded already.
@@ -162,16 +231,20 @@ void KvSequence::tail_slots(int layer, int tokens, std::vector<KvSlot>& slots) c
       const Head& list = at(layer, head);
       GODWIT_CHECK(list.count >= static_cast<uint32_t>(tokens));
       const uint32_t slot = list.count - static_cast<uint32_t>(tokens - row);
-      slots.push_back({list.pages[slot / page_tokens()], slot % page_tokens()});
+      const size_t ordinal = slot / page_tokens();
+      const PageId page = pool_.format().seals ? open_form(list, ordinal) : list.pages[ordinal];
+      slots.push_back({bare(page), slot % page_tokens()});
     }
   }
 }
 
 void KvSequence::truncate(int32_t end_position) {
-  GODWIT_CHECK(end_position >= 0);
+  GODWIT_CHECK(end_position == 0 || end_position >= std::min(next_position_, shortest_exact()), "{} of {} tokens",
+               end_position, next_position_);
+  settle();
   for (Head& head : heads_) {
     head.count = static_cast<uint32_t>(slots_before(head, end_position));
-    for (size_t i = pages_for(head.count); i < head.pages.size(); ++i) pool_.unref(head.pages[i]);
+    for (size_t i = pages_for(head.count); i < head.pages.size(); ++i) unref(head.pages[i]);
     head.pages.resize(pages_for(head.count));
   }
   next_position_ = std::min(next_position_, end_position);
@@ -179,7 +252,7 @@ void KvSequence::truncate(int32_t end_position) {
 
 KvOutcome KvSequence::set_biases(int layer, int head, std::span<const uint32_t> slots, std::span<const float> biases) {
   Head& list = at(layer, head);
-  GODWIT_CHECK(slots.size() == biases.size());
+  GODWIT_CHECK(slots.size() == biases.size() && !pool_.format().seals);
   std::vector<bool> changes(list.pages.size());
   for (size_t i = 0; i < slots.size(); ++i) {
     GODWIT_CHECK(slots[i] < list.count && (i == 0 || slots[i] > slots[i - 1]) && !std::isnan(biases[i]));
@@ -208,9 +281,11 @@ KvOutcome KvSequence::set_biases(int layer, int head, std::span<const uint32_t> 
   return {};
 }
 
-void KvSequence::count_references(std::span<uint32_t> references) const {
+void KvSequence::count(std::span<uint32_t> references, bool open) const {
   for (const Head& head : heads_)
-    for (PageId page : head.pages) ++references[page];
+    for (const auto* list : {&head.pages, &head.twins})
+      for (PageId page : *list)
+        if (is_open(page) == open) ++references[bare(page)];
 }
 
 Status KvSequence::check_integrity() const {
@@ -229,10 +304,11 @@ Status KvSequence::check_integrity() const {
                       kv_head, slot, here, previous, next_position_);
       previous = here;
     }
-    all.insert(all.end(), head.pages.begin(), head.pages.end());
+    for (const auto* list : {&head.pages, &head.twins}) all.insert(all.end(), list->begin(), list->end());
   }
   for (PageId page : all)
-    if (pool_.references(page) == 0) return errorf(ErrorCode::kBadData, "KV page {} is listed but free", page);
+    if (home(page).references(bare(page)) == 0)
+      return errorf(ErrorCode::kBadData, "KV page {} is listed but free", page);
   std::sort(all.begin(), all.end());
   if (auto twice = std::adjacent_find(all.begin(), all.end()); twice != all.end())
     return errorf(ErrorCode::kBadData, "KV page {} is listed twice in one sequence", *twice);

@@ -14,6 +14,10 @@
 // layer's pages. Slots appended and not yet written hold unspecified numbers: truncate() them away if the step is
 // abandoned.
 //
+// Where the format seals pages, a sequence only grows (no gaps, drops or biases), and its newest pages are those of
+// the pool's open(). A step seals the pages that its last row reads sealed, after kv_write and before attention
+// (list_seals); its first rows may still read some of them open, so that both forms stay until settle() ends the step.
+//
 // Ownership: the pool outlives its sequences. Thread-safety: one thread at a time per pool.
 #pragma once
 
@@ -57,8 +61,10 @@ class KvSequence final : private PageHolder {
   size_t slots_before(int layer, int head, int32_t end_position) const {
     return slots_before(at(layer, head), end_position);
   }
-  // Adds pages [begin, end) of a head to `refs`, as attention wants them.
-  void list_pages(int layer, int head, size_t begin, size_t end, std::vector<PageRef>& refs) const;
+  // Adds pages [begin, end) of a head to `refs`, as attention wants them: for rows at `row_position` and after it, up
+  // to the next multiple of page_tokens (which matters while pages are there in both forms).
+  void list_pages(int layer, int head, size_t begin, size_t end, std::vector<PageRef>& refs,
+                  int32_t row_position = INT32_MAX) const;
 
   // Bytes of all pages and aux entries, and of those that no one else shares: what destruction would free.
   size_t bytes() const;
@@ -73,6 +79,14 @@ class KvSequence final : private PageHolder {
   KvNeed append_need(int tokens, int32_t first_position) const;
   // Adds the places of the last `tokens` slots of a layer to `slots`: [tokens, kv_heads]. REQUIRES: appended just now.
   void tail_slots(int layer, int tokens, std::vector<KvSlot>& slots) const;
+
+  // Where pages are there in both forms: which a step has to seal in a layer, and the end of the step.
+  bool sealing() const { return !heads_[0].twins.empty(); }
+  void list_seals(int layer, std::vector<KvSeal>& seals) const;
+  void settle();
+  // A sequence with sealed pages can be truncated to this many tokens and be as if it had never been longer, not to
+  // less (but to 0).
+  int32_t shortest_exact() const;
 
   // The same contents, sharing every page.
   std::unique_ptr<KvSequence> fork() const;
@@ -94,13 +108,40 @@ class KvSequence final : private PageHolder {
 
  private:
   struct Head {
-    std::vector<PageId> pages;
+    std::vector<PageId> pages;  // those of the open pool marked kOpen
     uint32_t count = 0;
+    // Open forms of pages [first_twin, first_twin + twins.size()), which are sealed.
+    uint32_t first_twin = 0;
+    std::vector<PageId> twins;
+  };
+  static constexpr PageId kOpen = PageId{1} << 31;
+  // Accounts for the pages of the open pool.
+  struct OpenHolder final : PageHolder {
+    explicit OpenHolder(const KvSequence& owner) : sequence(owner) {}
+    void count_references(std::span<uint32_t> references) const override { sequence.count(references, true); }
+    const KvSequence& sequence;
   };
   struct Compaction;  // sequence_retain.cpp
 
   KvSequence(const KvSequence& other);
-  void count_references(std::span<uint32_t> references) const override;
+  void count_references(std::span<uint32_t> references) const override { count(references, false); }
+  void count(std::span<uint32_t> references, bool open) const;
+  void add_holders();
+
+  // Of a page in a head's list: its pool, its name there, and its form.
+  static bool is_open(PageId page) { return (page & kOpen) != 0; }
+  static PageId bare(PageId page) { return page & ~kOpen; }
+  KvPool& home(PageId page) const { return is_open(page) ? *pool_.open() : pool_; }
+  void ref(PageId page) const { home(page).ref(bare(page)); }
+  void unref(PageId page) const { home(page).unref(bare(page)); }
+  bool shared(PageId page) const { return home(page).shared(bare(page)); }
+  size_t bytes(PageId page) const {
+    const KvPool& pool = home(page);
+    return pool.format().page_bytes() + (pool.is_explicit(bare(page)) ? pool.format().aux_bytes() : 0);
+  }
+  PageId open_form(const Head& head, size_t ordinal) const;
+  size_t sealed_end(int64_t tokens) const;
+  void seal(Head& head, size_t begin, size_t end);
 
   const Head& at(int layer, int head) const;
   Head& at(int layer, int head) { return const_cast<Head&>(std::as_const(*this).at(layer, head)); }
@@ -116,6 +157,7 @@ class KvSequence final : private PageHolder {
   KvPool& pool_;
   KvShape shape_;
   std::vector<Head> heads_;  // [layers, kv_heads]
+  OpenHolder open_holder_{*this};
   int32_t next_position_ = 0;
 };
 

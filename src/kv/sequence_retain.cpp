@@ -73,6 +73,7 @@ KvSequence::Compaction KvSequence::plan_compaction(const Head& head, std::span<c
 
 KvOutcome KvSequence::retain(int layer, int head, std::span<const uint32_t> kept) {
   Head& list = at(layer, head);
+  GODWIT_CHECK(!pool_.format().seals);
   const Compaction plan = plan_compaction(list, kept);
   if (kept.size() == list.count) return {};
   if (size_t missing = pool_.missing_pages(plan.need); missing > 0) return {missing};

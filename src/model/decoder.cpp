@@ -115,7 +115,16 @@ class Step {
                   slots_.begin() + static_cast<ptrdiff_t>(segment.row_begin) * c_.kv_heads);
       }
     }
-    be_.kv_write({.format = pool_.format(), .slab = pool_.slab(), .slots = slots_, .k = k, .v = v});
+    if (pool_.open() == nullptr)
+      return be_.kv_write({.format = pool_.format(), .slab = pool_.slab(), .slots = slots_, .k = k, .v = v});
+    const KvPool& open = *pool_.open();
+    be_.kv_write({.format = open.format(), .slab = open.slab(), .slots = slots_, .k = k, .v = v});
+    seals_.clear();
+    for (const PlannedSegments& group : in_.groups)
+      for (const AttentionSegment& segment : group.segments)
+        segment.sequence->list_seals(static_cast<int>(layer), seals_);
+    if (!seals_.empty())
+      be_.kv_seal({.format = pool_.format(), .open_slab = open.slab(), .slab = pool_.slab(), .pages = seals_});
   }
 
   void attend(size_t layer, const Tensor& q) {
@@ -128,6 +137,7 @@ class Step {
     AttentionArgs args;
     args.format = pool_.format();
     args.slab = pool_.slab();
+    if (pool_.open() != nullptr) args.open_slab = pool_.open()->slab();
     args.aux = pool_.aux_slab();
     args.plan = &plan_;
     args.q = q;
@@ -186,6 +196,7 @@ class Step {
   Tensor tokens_, positions_, hidden_, normed_, projected_;
   AttentionPlan plan_;
   std::vector<KvSlot> slots_, segment_slots_;
+  std::vector<KvSeal> seals_;
 };
 
 Result<std::unique_ptr<Model>> Model::load(Backend& backend, const ModelSource& source, int64_t context_tokens,

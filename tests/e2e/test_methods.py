@@ -9,7 +9,7 @@ def test_json_fields(godwit):
     for table in ("kv_codecs", "kv_policies", "prefill", "decode"):
         for row in report[table]:
             assert set(row) == {"name", "description", "reference", "parameters"} and row["name"] and row["description"]
-    assert {"f32", "f16", "bf16", "q8", "q4"} <= {row["name"] for row in report["kv_codecs"]}
+    assert {"f32", "f16", "bf16", "q8", "q4", "kivi"} <= {row["name"] for row in report["kv_codecs"]}
     assert "dense" in {row["name"] for row in report["prefill"]} & {row["name"] for row in report["decode"]}
     assert {"f32", "f16", "bf16", "q8_0", "q4_k", "mxfp4"} <= set(report["weight_types"])
 

@@ -13,7 +13,8 @@
 //   score   sum over d of q[d] (middle[t] + scale[t] level[t, d]) = scale[t] (q . level[t]) + middle[t] (sum of q)
 //   output  sum over t of p[t] (middle[t] + scale[t] level[t, d]) = (p scale) . level[., d] + p . middle
 // with p scale rounded to bf16 in place of the weights. Levels are always finite: what a row does not see is kept out
-// by leaving out its scale and middle.
+// by leaving out its scale and middle. Open pages, and keys whose scales are of dimensions, are numbers in bf16, with
+// scale 1 and middle 0.
 // Included by attention_bf16.cpp alone, inside the region compiled for AVX-512 with BF16.
 #pragma once
 
@@ -58,7 +59,7 @@ class Bf16Walk {
           weights((strip + 16) * slots / 2),
           bits(round_up(queries * columns / 16, 32) / 2),
           sums(round_up(queries, 16)),
-          scales(kCodes ? 4 * slots : 0),
+          scales(kCodes ? 4 * slots + 2 * depth : 0),
           floats(keys + 2 * values + q + 2 * scores + weights + strip * width + 3 * 64 + sums * 16 + bits + scales +
                  (kCodes ? sums * 17 : 0) + 2 * State::floats(queries, width)) {}
 
@@ -80,6 +81,8 @@ class Bf16Walk {
   Rows mark_visible(const PageView& page, size_t& tokens);
   void mark(uint16_t* bits, SlotRange range) const;
   bool pack(const PageView& page, Visibility seen, size_t tokens);
+  void pack_key_codes(const std::byte* page, size_t tokens);
+  void pack_value_codes(const std::byte* page, size_t tokens);
   void score(Strip strip, size_t tokens, float* scores);
   template <bool kScale>
   __m512 score_at(const float* scores, size_t t, __m512 q_sum) const;
@@ -118,6 +121,8 @@ class Bf16Walk {
   float* key_middle_;
   float* value_scale_;
   float* value_middle_;
+  float* dim_scale_;  // [depth]
+  float* dim_middle_;
   float* q_sums_;        // [queries]
   float* lane_middles_;  // [queries, 16], sums of weight times middle
   uint16_t* row_bits_;   // [rows, columns / 16], which slots a row sees
@@ -154,6 +159,7 @@ Bf16Walk<T, Engine>::Bf16Walk(const AttentionArgs& args, const AttentionShape& s
   lane_sums_ = take(at_.sums * 16);
   if constexpr (kCodes) {
     for (float** each : {&key_scale_, &key_middle_, &value_scale_, &value_middle_}) *each = take(at_.slots);
+    for (float** each : {&dim_scale_, &dim_middle_}) *each = take(at_.depth);
     q_sums_ = take(at_.sums);
     lane_middles_ = take(at_.sums * 16);
   }
@@ -194,8 +200,9 @@ void Bf16Walk<T, Engine>::segment(uint32_t begin, uint32_t end, State& state) {
   for (uint32_t page = begin; page < end; ++page) {
     ahead_ = {};
     if (page + 1 < pages.size()) {
-      ahead_.at = reinterpret_cast<const char*>(args_.slab + pages[page + 1].page * args_.format.page_bytes());
-      ahead_.end = ahead_.at + args_.format.page_bytes();
+      const PageRef& next = pages[page + 1];
+      ahead_.at = reinterpret_cast<const char*>(args_.page(next));
+      ahead_.end = ahead_.at + (next.open ? args_.format.open_format() : args_.format).page_bytes();
     }
     visit(pages[page], state);
   }
@@ -289,25 +296,57 @@ template <class T, class Engine>
 bool Bf16Walk<T, Engine>::pack(const PageView& page, Visibility seen, size_t tokens) {
   const auto head_dim = static_cast<size_t>(shape_.head_dim);
   const size_t columns = round_up(tokens, 16);
+  using Number = std::conditional_t<kCodes, F16, T>;
   if constexpr (kCodes) {
-    const PageHalf keys = PageHalf::keys(args_.format), values = PageHalf::values(args_.format);
-    const size_t lines = std::min(at_.columns, round_up(tokens, 32));
-    if (keys.bits() == 8)
-      pack_codes8(page.k, head_dim, at_.columns, columns, at_.depth, keys_, ahead_);
-    else
-      pack_key_codes4(page.k, head_dim, at_.columns, columns, at_.depth, keys_, ahead_);
-    if (values.bits() == 8)
-      pack_codes8(page.v, lines, head_dim, at_.width, at_.slots, values_, ahead_);
-    else
-      pack_value_codes4(page.v, lines, head_dim, at_.slots, values_, ahead_);
-    load_scales(keys, page.k, at_.columns, tokens, columns, key_scale_, key_middle_);
-    load_scales(values, page.k, at_.columns, tokens, columns, value_scale_, value_middle_);
-    return true;
-  } else {
-    pack_operand(reinterpret_cast<const T*>(page.k), head_dim, at_.columns, columns, at_.depth, keys_, ahead_);
-    pack_operand(reinterpret_cast<const T*>(page.v), tokens, head_dim, at_.width, at_.slots, values_, ahead_);
-    return seen == Visibility::kAll || all_finite(values_, 2 * at_.values);
+    if (!page.open) {
+      pack_key_codes(page.k, tokens);
+      pack_value_codes(page.k, tokens);
+      return true;
+    }
+    for (float* scale : {key_scale_, value_scale_}) std::fill_n(scale, columns, 1.0f);
+    for (float* middle : {key_middle_, value_middle_}) std::fill_n(middle, columns, 0.0f);
   }
+  pack_operand(reinterpret_cast<const Number*>(page.k), head_dim, at_.columns, columns, at_.depth, keys_, ahead_);
+  pack_operand(reinterpret_cast<const Number*>(page.v), tokens, head_dim, at_.width, at_.slots, values_, ahead_);
+  return seen == Visibility::kAll || all_finite(values_, 2 * at_.values);
+}
+
+template <class T, class Engine>
+void Bf16Walk<T, Engine>::pack_key_codes(const std::byte* page, size_t tokens) {
+  const PageHalf half = PageHalf::keys(args_.format);
+  const auto head_dim = static_cast<size_t>(shape_.head_dim);
+  const size_t columns = round_up(tokens, 16);
+  const float *scale = nullptr, *middle = nullptr;
+  if (half.by_dim()) {
+    load_dim_scales(half, page, dim_scale_, dim_middle_);
+    scale = dim_scale_;
+    middle = dim_middle_;
+    std::fill_n(key_scale_, columns, 1.0f);
+    std::fill_n(key_middle_, columns, 0.0f);
+  } else {
+    load_scales(half, page, at_.columns, tokens, columns, key_scale_, key_middle_);
+  }
+  if (half.bits() == 8)
+    pack_codes8(page, head_dim, at_.columns, columns, at_.depth, keys_, ahead_);
+  else if (half.bits() == 4)
+    godwit::cpu::pack_key_codes<4>(page, head_dim, at_.columns, columns, at_.depth, scale, middle, keys_, ahead_);
+  else
+    godwit::cpu::pack_key_codes<2>(page, head_dim, at_.columns, columns, at_.depth, scale, middle, keys_, ahead_);
+}
+
+template <class T, class Engine>
+void Bf16Walk<T, Engine>::pack_value_codes(const std::byte* page, size_t tokens) {
+  const PageHalf half = PageHalf::values(args_.format);
+  const auto head_dim = static_cast<size_t>(shape_.head_dim);
+  const size_t lines = std::min(at_.columns, round_up(tokens, 32));
+  const std::byte* from = page + half.offset();
+  load_scales(half, page, at_.columns, tokens, round_up(tokens, 16), value_scale_, value_middle_);
+  if (half.bits() == 8)
+    pack_codes8(from, lines, head_dim, at_.width, at_.slots, values_, ahead_);
+  else if (half.bits() == 4)
+    godwit::cpu::pack_value_codes<4>(from, lines, head_dim, at_.slots, values_, ahead_);
+  else
+    godwit::cpu::pack_value_codes<2>(from, lines, head_dim, at_.slots, values_, ahead_);
 }
 
 template <class T, class Engine>

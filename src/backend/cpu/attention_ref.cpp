@@ -13,6 +13,7 @@ namespace {
 
 struct SeenSlot {
   const std::byte* page;
+  bool open;
   size_t slot;
   double score;
 };
@@ -20,11 +21,12 @@ struct SeenSlot {
 std::vector<SeenSlot> seen_slots(const AttentionArgs& args, const AttentionTile& tile, const float* q,
                                  int32_t position) {
   const auto head_dim = static_cast<size_t>(args.format.head_dim);
-  const PageHalf keys = PageHalf::keys(args.format);
+  const PageHalf sealed = PageHalf::keys(args.format), open = PageHalf::keys(args.format.open_format());
   const PositionSpan sees(position, args.window);
   std::vector<SeenSlot> seen;
   for (uint32_t i = tile.page_begin; i < tile.page_end; ++i) {
     const PageView page(args, args.plan->pages[i]);
+    const PageHalf& keys = page.open ? open : sealed;
     for (size_t slot = 0; slot < static_cast<size_t>(page.count); ++slot) {
       const int32_t slot_position =
           page.positions != nullptr ? page.positions[slot] : page.min_position + static_cast<int32_t>(slot);
@@ -34,7 +36,7 @@ std::vector<SeenSlot> seen_slots(const AttentionArgs& args, const AttentionTile&
       score *= args.scale;
       if (args.softcap > 0) score = args.softcap * std::tanh(score / args.softcap);
       if (page.bias != nullptr) score += page.bias[slot];
-      seen.push_back({page.k, slot, score});
+      seen.push_back({page.k, page.open, slot, score});
     }
   }
   return seen;
@@ -51,12 +53,13 @@ void attend(const AttentionArgs& args, const AttentionShape& shape, const Attent
   double top = -std::numeric_limits<double>::infinity(), sum = 0;
   for (const SeenSlot& slot : seen) top = std::max(top, slot.score);
   if (std::isinf(top)) top = 0;  // nothing seen, or only scores of -inf: no weight either way
-  const PageHalf values = PageHalf::values(args.format);
+  const PageHalf sealed = PageHalf::values(args.format), open = PageHalf::values(args.format.open_format());
   std::vector<double> total(head_dim, 0.0);
   for (const SeenSlot& slot : seen) {
     const double weight = std::exp(slot.score - top);
     sum += weight;
-    for (size_t d = 0; d < head_dim; ++d) total[d] += weight * values.number(slot.page, slot.slot, d);
+    for (size_t d = 0; d < head_dim; ++d)
+      total[d] += weight * (slot.open ? open : sealed).number(slot.page, slot.slot, d);
   }
   for (size_t d = 0; d < head_dim; ++d) out[d] = sum == 0 ? 0.0f : static_cast<float>(total[d] / sum);
   *lse = sum == 0 ? -std::numeric_limits<float>::infinity() : static_cast<float>(top + std::log(sum));

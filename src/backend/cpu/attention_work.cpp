@@ -28,6 +28,7 @@ AttentionShape::AttentionShape(const AttentionArgs& args)
                partial.lse.shape[1] == q_heads);
   GODWIT_CHECK(args.window >= 0 && args.softcap >= 0);
   GODWIT_CHECK(args.plan != nullptr && (args.slab != nullptr || args.plan->pages.empty()));
+  GODWIT_CHECK(args.format.seals == (args.open_slab != nullptr));
 }
 
 std::vector<QueryBlock> query_blocks(const AttentionPlan& plan, const AttentionShape& shape, int block_queries) {
@@ -86,8 +87,9 @@ void clear_uncovered(Context& context, const AttentionArgs& args, const Attentio
 }
 
 PageView::PageView(const AttentionArgs& args, const PageRef& ref)
-    : k(args.slab + ref.page * args.format.page_bytes()),
-      v(k + args.format.k_bytes()),
+    : k(args.page(ref)),
+      v(k + (ref.open ? args.format.open_format() : args.format).k_bytes()),
+      open(ref.open),
       count(static_cast<int>(ref.count)),
       min_position(ref.first_position),
       max_position(ref.first_position + count - 1) {

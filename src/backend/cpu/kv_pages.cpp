@@ -1,6 +1,7 @@
 // Pages in the CPU's layout; see page_layout.h.
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <vector>
 
 #include "backend/cpu/page_layout.h"
@@ -91,30 +92,27 @@ void move_codes(const PageHalf& half, const std::byte* from, size_t from_slot, s
   half.set_scale(to, to_slot, half.scale(from, from_slot));
 }
 
-// Canonical codes are [page_tokens, head_dim], of 4 bits two to a byte with the even dimension in its lower half; then
-// scales and middles as they are.
+// Canonical codes are [page_tokens, head_dim], several to a byte from the lowest bits on; then scales and middles as
+// they are.
 void export_codes(const PageHalf& half, const Sizes& sizes, const std::byte* page, std::byte* canonical) {
   for (size_t slot = 0; slot < sizes.page_tokens; ++slot)
     for (size_t i = 0; i < sizes.head_dim;) {
-      uint8_t byte = half.code(page, slot, i++);
-      if (half.bits() == 4) byte = static_cast<uint8_t>(byte | half.code(page, slot, i++) << 4);
-      *canonical++ = std::byte{byte};
+      unsigned byte = 0;
+      for (int shift = 0; shift < 8; shift += half.bits())
+        byte |= static_cast<unsigned>(half.code(page, slot, i++)) << shift;
+      *canonical++ = static_cast<std::byte>(byte);
     }
-  std::memcpy(canonical, page + half.offset() + half.code_bytes(), 2 * sizes.page_tokens * sizeof(uint16_t));
+  std::memcpy(canonical, page + half.offset() + half.code_bytes(), 2 * half.scales() * sizeof(uint16_t));
 }
 
 void import_codes(const PageHalf& half, const Sizes& sizes, const std::byte* canonical, std::byte* page) {
   for (size_t slot = 0; slot < sizes.page_tokens; ++slot)
     for (size_t i = 0; i < sizes.head_dim;) {
-      const auto byte = static_cast<uint8_t>(*canonical++);
-      if (half.bits() == 8) {
-        half.set_code(page, slot, i++, byte);
-      } else {
-        half.set_code(page, slot, i++, byte & 15);
-        half.set_code(page, slot, i++, byte >> 4);
-      }
+      const auto byte = static_cast<unsigned>(*canonical++);
+      for (int shift = 0; shift < 8; shift += half.bits())
+        half.set_code(page, slot, i++, static_cast<uint8_t>(byte >> shift & ((1u << half.bits()) - 1)));
     }
-  std::memcpy(page + half.offset() + half.code_bytes(), canonical, 2 * sizes.page_tokens * sizeof(uint16_t));
+  std::memcpy(page + half.offset() + half.code_bytes(), canonical, 2 * half.scales() * sizeof(uint16_t));
 }
 
 // Copies a matrix [rows, columns] of `Bits` to [columns, rows].
@@ -139,12 +137,16 @@ void check_kv_format(const KvFormat& format) {
   if (format.k_bits == 0 && format.v_bits == 0) return;
   GODWIT_CHECK(format.dtype == DType::kF16 && format.page_tokens % 16 == 0);
   for (int bits : {format.k_bits, format.v_bits})
-    GODWIT_CHECK((bits == 8 && format.head_dim % 8 == 0) || (bits == 4 && format.head_dim % 32 == 0),
+    GODWIT_CHECK(((bits == 8 && format.head_dim % 8 == 0) || (bits == 4 && format.head_dim % 32 == 0) ||
+                  (bits == 2 && format.head_dim % 64 == 0)),
                  "{} bits, head_dim {}", bits, format.head_dim);
+  GODWIT_CHECK(!format.k_by_dim || (format.seals && format.k_bits < 8 && format.head_dim <= 512));
+  GODWIT_CHECK(format.open_first % format.page_tokens == 0 && format.open_last % format.page_tokens == 0);
 }
 
 void kv_write(Context& context, const KvWriteArgs& args) {
   const Sizes sizes(args.format);
+  GODWIT_CHECK(!args.format.seals);  // tokens are written to open pages
   GODWIT_CHECK(args.k.rank == 3 && args.k.dtype == DType::kF32 && args.v.dtype == DType::kF32);
   GODWIT_CHECK(args.k.shape == args.v.shape && args.k.shape[2] == args.format.head_dim);
   const int64_t rows = args.k.shape[0];
@@ -159,6 +161,39 @@ void kv_write(Context& context, const KvWriteArgs& args) {
         return write_numbers<BF16>(args, sizes, begin, end);
       default:
         return write_numbers<float>(args, sizes, begin, end);
+    }
+  });
+}
+
+void kv_seal(Context& context, const KvSealArgs& args) {
+  const Sizes sizes(args.format);
+  const KvFormat open_format = args.format.open_format();
+  const PageHalf open_halves[] = {PageHalf::keys(open_format), PageHalf::values(open_format)};
+  const PageHalf halves[] = {PageHalf::keys(args.format), PageHalf::values(args.format)};
+  context.pool.parallel_for(static_cast<int64_t>(args.pages.size()), [&](int64_t item) {
+    const KvSeal& seal = args.pages[static_cast<size_t>(item)];
+    const std::byte* open = args.open_slab + seal.open * open_format.page_bytes();
+    std::byte* sealed = args.slab + seal.sealed * sizes.page_bytes;
+    std::vector<float> numbers(std::max(sizes.head_dim, sizes.page_tokens));
+    std::vector<uint8_t> codes(numbers.size());
+    // A NaN must not reach the tokens that share a dimension's scale with its own: it becomes 0 there, and the token's
+    // V becomes NaN instead.
+    std::vector<bool> poisoned(sizes.page_tokens);
+    for (size_t i = 0; i < 2; ++i) {
+      const PageHalf &from = open_halves[i], &to = halves[i];
+      const size_t count = to.by_dim() ? sizes.page_tokens : sizes.head_dim;
+      for (size_t of = 0; of < to.scales(); ++of) {
+        for (size_t j = 0; j < count; ++j) {
+          numbers[j] = to.by_dim() ? from.number(open, j, of) : from.number(open, of, j);
+          if (!to.by_dim() || numbers[j] == numbers[j]) continue;
+          poisoned[j] = true;
+          numbers[j] = 0;
+        }
+        if (!to.by_dim() && poisoned[of]) numbers[0] = std::numeric_limits<float>::quiet_NaN();
+        to.set_scale(sealed, of, kv_encode(to.bits(), numbers.data(), count, codes.data()));
+        for (size_t j = 0; j < count; ++j)
+          to.by_dim() ? to.set_code(sealed, j, of, codes[j]) : to.set_code(sealed, of, j, codes[j]);
+      }
     }
   });
 }

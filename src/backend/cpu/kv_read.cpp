@@ -10,6 +10,7 @@ constexpr int64_t kSlotsPerItem = 64;
 }  // namespace
 
 void kv_read(Context& context, const KvReadArgs& args) {
+  GODWIT_CHECK(!args.format.seals);
   const auto dim = static_cast<size_t>(args.format.head_dim), tokens = static_cast<size_t>(args.format.page_tokens);
   const PageHalf keys = PageHalf::keys(args.format), values = PageHalf::values(args.format);
   const auto count = static_cast<int64_t>(args.slots.size());
