@@ -57,7 +57,7 @@ def fit_draft(net, tokenizer, books, held, a, device):
     start, step, last = time.time(), 0, []
     while (passed := (time.time() - start) / (a.minutes * 60)) < 1:
         rate = rate_at(passed, step)
-        x, _, at = (t.to(device, non_blocking=True) for t in next(loaders[step % len(loaders)]))
+        x, at = (t.to(device, non_blocking=True) for t in next(loaders[step % len(loaders)])[:2])
         x = x[:, :-1]
         with measure.autocast(device):
             with torch.no_grad(): taught = net.hidden(x, at)
@@ -93,7 +93,7 @@ def fit_medusa(net, tokenizer, books, held, a, device):
             h = net.hidden(x, at)
             return h, net.logits(h).argmax(-1)
     while (passed := (time.time() - start) / (a.minutes * 60)) < 1:
-        x, _, at = (t.to(device, non_blocking=True) for t in next(loader))
+        x, at = (t.to(device, non_blocking=True) for t in next(loader)[:2])
         h, target = choices(x[:, :-1], at)
         with measure.autocast(device):
             loss = sum(F.cross_entropy(net.logits(o[:, :-k - 1]).float().flatten(0, 1), target[:, k + 1:].flatten()) * 0.8 ** k

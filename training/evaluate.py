@@ -43,6 +43,18 @@ def acceptance(net, draft, books, length=2048, samples=16):
     return hits / samples
 
 
+@measure.measures
+def speculation(net, draft, books, prompt=256, tokens=128, samples=64):
+    """Share of the tokens that the model writes greedily after book text which the draft, given all before, would have
+    written too: how many of its guesses speculation keeps."""
+    device, library = net.embed_tokens.weight.device, Library(books, 6)
+    x = torch.tensor([[0] + library(prompt - 1) for _ in range(samples)], device=device)
+    with measure.autocast(device):
+        for _ in range(tokens): x = torch.cat((x, net.logits(net.hidden(x)[:, -1:]).argmax(-1)), 1)
+        guesses = draft.logits(draft.hidden(x)).argmax(-1)
+    return (guesses[:, prompt - 1:-1] == x[:, prompt:]).float().mean().item()
+
+
 def main():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("--model", required=True)
@@ -68,7 +80,10 @@ def main():
     with lzma.open(os.path.join(a.corpus, "wikitext2-test.txt.xz"), "rt", encoding="utf-8") as f:
         out["perplexity of WikiText-2"] = round(perplexity(net, tokenizer.encode(f.read(), add_special_tokens=False).ids), 3)
     out["prose loss by context"] = {n: measure.prose_loss(net, held, n, 4, min(n, 1024)) for n in a.lengths}
-    if a.draft: out["draft acceptance"] = round(acceptance(net, load(a.draft).to(device), held), 3)
+    if a.draft:
+        draft = load(a.draft).to(device)
+        out["draft acceptance on book text"] = round(acceptance(net, draft, held), 3)
+        out["draft acceptance after book text"] = round(speculation(net, draft, held), 3)
     for k, v in out.items():
         if k != "recall": print(f"{k}: {v}")
     print(f"{time.time() - start:.0f} s")

@@ -102,8 +102,8 @@ class Net(nn.Module):
 
 
 def weighted_loss(h, embedding, y, w):
-    logits = F.linear(h, embedding.to(h.dtype)).float()
-    return (F.cross_entropy(logits.flatten(0, 1), y.flatten(), reduction="none") * w.flatten()).sum()
+    """Of [tokens, dim], [tokens] and [tokens]."""
+    return (F.cross_entropy(F.linear(h, embedding.to(h.dtype)).float(), y, reduction="none") * w).sum()
 
 
 def divergence(h, embedding, teacher_h, teacher_embedding):

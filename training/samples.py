@@ -70,7 +70,7 @@ class SampleMaker:
         that the text does not hold."""
         r = self.r
         if kinds is None:
-            hard = 0.55 if length <= 2048 else 0.4
+            hard = 0.65 if length <= 8192 else 0.5
             kinds = r.choices(list(HARD), HARD.values()) if r.random() < hard else [r.choice(SINGLE)] if r.random() < 0.7 else list(KINDS)
         chat = r.random() < 0.7 if chat is None else chat
         unknown = r.choice((0, 0, 0.2)) if unknown is None else unknown

@@ -94,7 +94,7 @@ struct Recall {
       RecallResult all;
       for (const std::string& kind : kinds) {
         options.length = length;
-        options.kind = kind;
+        options.kinds = {kind};
         ProgressBar bar(fmt::format("{} {}", kind, length));
         options.on_progress = [&](int done, int total) { bar.show(static_cast<double>(done) / total); };
         GODWIT_ASSIGN(RecallResult result, measure_recall(engine, text, options, interrupt.token()));
@@ -132,7 +132,8 @@ struct Recall {
 
 void add_eval(Program& program) {
   CLI::App* verb = program.app.add_subcommand(
-      "eval", "Measure a model: perplexity, recall of planted facts, divergence from full attention");
+      "eval",
+      "Measure a model and its KV methods: perplexity, recall of planted facts, divergence from full attention");
   verb->require_subcommand(1);
   auto perplexity = std::make_shared<Perplexity>();
   CLI::App* ppl = verb->add_subcommand("perplexity", "Perplexity of a text file");
@@ -162,7 +163,9 @@ void add_eval(Program& program) {
   rec->add_flag("--json", program.json, "Print results as JSON on stdout");
   rec->add_option("-f,--file", recall->file, "The text to plant facts in")->required();
   rec->add_option("--length", recall->lengths, "Context lengths in tokens")->delimiter(',')->capture_default_str();
-  rec->add_option("--kind", recall->kinds, "number, hex, lives, keeps")->delimiter(',')->capture_default_str();
+  rec->add_option("--kind", recall->kinds, "number, hex, lives, keeps, multi, chain, sum, shots")
+      ->delimiter(',')
+      ->capture_default_str();
   rec->add_option("--samples", recall->options.samples, "Texts per length and kind")->capture_default_str();
   rec->add_option("--facts", recall->options.facts, "Facts in each text; 0: varied")->capture_default_str();
   rec->add_option(
@@ -173,6 +176,8 @@ void add_eval(Program& program) {
   rec->add_option("--seed", recall->options.seed, "Same seed, same texts")->capture_default_str();
   recall->model.add_to(*rec);
   rec->callback([&program, recall] { program.run = [&program, recall] { return recall->run(program.json); }; });
+
+  add_sweep(program, *verb);
 }
 
 }  // namespace godwit::cli

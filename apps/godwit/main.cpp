@@ -48,6 +48,7 @@ int main(int argc, char** argv) {
   add_eval(program);
   add_inspect(program);
   add_quantize(program);
+  add_tune(program);
   add_methods(program);
   if (const char* word = unknown_verb(&program.app, argc, argv)) {
     std::fprintf(stderr, "godwit: there is no '%s'; godwit --help lists what there is\n", word);

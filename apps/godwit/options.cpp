@@ -40,21 +40,25 @@ void add_kv_options(CLI::App& to, EngineOptions& options, std::string& kv_memory
   to.add_option("--decode", options.decode, "Attention planner of generated tokens")->capture_default_str();
 }
 
-void ModelFlags::add_to(CLI::App& verb) {
-  auto* group = verb.add_option_group("model");
-  group->add_option("-m,--model", options.model, "GGUF file or Hugging Face folder (default: the built-in model)")
+void ModelFlags::add_model_to(CLI::App& group) {
+  group.add_option("-m,--model", options.model, "GGUF file or Hugging Face folder (default: the built-in model)")
       ->check(kNotEmpty);
-  group->add_option("-t,--threads", options.threads, "Threads (default: all cores)");
-  group->add_option("--simd", options.simd, "SIMD target, or 'reference' (default: the machine's best)");
-  group->add_option("-c,--ctx", options.context_tokens,
-                    "Longest context in tokens (default: the model's, or what fits)");
-  group->add_option("--prefill-chunk", options.prefill_chunk, "Prompt tokens computed at once")->capture_default_str();
-  add_kv_options(*group, options, kv_memory);
-  group->add_option("--chat-template", chat_template_file, "Jinja file to use instead of the model's template")
+  group.add_option("-t,--threads", options.threads, "Threads (default: all cores)");
+  group.add_option("--simd", options.simd, "SIMD target, or 'reference' (default: the machine's best)");
+  group.add_option("-c,--ctx", options.context_tokens,
+                   "Longest context in tokens (default: the model's, or what fits)");
+  group.add_option("--prefill-chunk", options.prefill_chunk, "Prompt tokens computed at once")->capture_default_str();
+  group.add_option("--chat-template", chat_template_file, "Jinja file to use instead of the model's template")
       ->check(kNotEmpty);
 }
 
-Result<Engine> ModelFlags::open() {
+void ModelFlags::add_to(CLI::App& verb) {
+  auto* group = verb.add_option_group("model");
+  add_model_to(*group);
+  add_kv_options(*group, options, kv_memory);
+}
+
+Result<EngineOptions> ModelFlags::read() const {
   EngineOptions opened = options;
   if (!kv_memory.empty()) {
     GODWIT_ASSIGN(opened.kv_budget_bytes, parse_bytes(kv_memory));
@@ -63,6 +67,11 @@ Result<Engine> ModelFlags::open() {
     GODWIT_ASSIGN(opened.chat_template, read_input(chat_template_file));
     opened.chat_template_name = chat_template_file;
   }
+  return opened;
+}
+
+Result<Engine> ModelFlags::open() const {
+  GODWIT_ASSIGN(EngineOptions opened, read());
   ProgressBar bar("load");
   opened.on_load = [&](double share) { bar.show(share); };
   return Engine::open(opened);

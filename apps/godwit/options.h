@@ -15,8 +15,11 @@ struct ModelFlags {
   EngineOptions options;
   std::string kv_memory, chat_template_file;
   void add_to(CLI::App& verb);
+  void add_model_to(CLI::App& group);  // all but the KV options
+  // What was given, files read.
+  Result<EngineOptions> read() const;
   // Opens the engine; on a terminal it shows the progress.
-  Result<Engine> open();
+  Result<Engine> open() const;
 };
 
 // -n, --temperature, --top-p, --stop, …

@@ -27,8 +27,8 @@ ProgressBar::ProgressBar(std::string what)
       start_(std::chrono::steady_clock::now()),
       last_(start_) {}
 
-void ProgressBar::show(double share) {
-  draw(share, {});
+void ProgressBar::show(double share, const std::string& detail) {
+  draw(share, detail);
 }
 
 void ProgressBar::show_tokens(int64_t done, int64_t total) {

@@ -14,8 +14,8 @@ class ProgressBar {
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;
 
-  void show(double share);                        // with the time left
-  void show_tokens(int64_t done, int64_t total);  // and tokens/s
+  void show(double share, const std::string& detail = {});  // with the time left
+  void show_tokens(int64_t done, int64_t total);            // and tokens/s
   void clear();
 
  private:

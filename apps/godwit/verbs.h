@@ -20,9 +20,11 @@ void add_run(Program& program);
 void add_chat(Program& program);
 void add_bench(Program& program);
 void add_eval(Program& program);
+void add_sweep(Program& program, CLI::App& eval);
 void add_inspect(Program& program);
 void add_tokenize(Program& program);
 void add_quantize(Program& program);
+void add_tune(Program& program);
 void add_methods(Program& program);
 
 // A verb with the options all verbs have.

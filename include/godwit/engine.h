@@ -68,6 +68,7 @@ class Engine {
 
  private:
   friend class Session;
+  friend class Service;
   friend Result<Engine> open_engine(const EngineOptions& options, std::unique_ptr<Backend> backend);
   struct Impl;
   explicit Engine(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}

@@ -98,6 +98,7 @@ class Session {
 
  private:
   friend class Engine;
+  friend struct SessionProbe;
   struct Impl;
   explicit Session(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;

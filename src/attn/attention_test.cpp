@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "attn/dense.h"
-#include "backend/kv_codes.h"
+#include "backend/kv_codes_testing.h"
 #include "kv/codec.h"
 
 namespace godwit {
@@ -29,14 +29,6 @@ struct Setting {
   int32_t window = 0;
   float softcap = 0;
 };
-
-std::vector<float> as_stored(std::vector<float> numbers, int bits) {
-  if (bits == 0) return numbers;
-  std::vector<uint8_t> codes(numbers.size());
-  const KvCodeScale scale = kv_encode(bits, numbers.data(), numbers.size(), codes.data());
-  for (size_t i = 0; i < codes.size(); ++i) numbers[i] = kv_code_number(bits, codes[i], scale);
-  return numbers;
-}
 
 class Fixture {
  public:

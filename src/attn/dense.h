@@ -7,6 +7,7 @@
 
 namespace godwit {
 
+void add_dense(const PlanRequest& request, AttentionPlan& plan);
 AttentionPlan dense_plan(const PlanRequest& request);
 Result<std::unique_ptr<AttentionPlanner>> make_dense_planner(const MethodArgs& args);
 

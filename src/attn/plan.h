@@ -9,6 +9,7 @@
 #include <memory>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "backend/attention.h"
 #include "kv/method.h"
@@ -20,19 +21,31 @@ struct AttentionSegment {
   const KvSequence* sequence = nullptr;  // holds the rows' own tokens already
   int32_t row_begin = 0, row_end = 0;    // query rows
   int32_t first_position = 0;            // of row_begin
+  int32_t prompt_end = 0;                // position behind the prompt that the rows are of; 0: behind the last row
 };
 
 struct PlanRequest {
   int layer = 0;
   int32_t window = 0;  // of the layer's attention; 0 = none
   std::span<const AttentionSegment> segments;
+  Tensor q = {};  // [rows, heads, head_dim] f32: the layer's queries, on the device
 };
+
+// A segment cut where the rows of one KV head begin to read other forms of pages (see KvFormat::seals): each part may
+// be a tile. `row_slot` is the slot of its first row, for KvSequence::list_pages.
+struct SegmentPart {
+  AttentionSegment segment;
+  size_t row_slot = 0;
+};
+std::vector<SegmentPart> parts_of(const AttentionSegment& segment, int layer, int head);
 
 // May keep state between calls; one thread at a time.
 class AttentionPlanner {
  public:
   virtual ~AttentionPlanner() = default;
   virtual void add(const PlanRequest& request, AttentionPlan& plan) = 0;
+  // After so many generated tokens, the K and V that they wrote are computed again with dense attention. 0: never.
+  virtual int repair_every() const { return 0; }
 };
 
 struct AttentionPlannerRow {

@@ -92,15 +92,15 @@ class SealedPages : public ::testing::TestWithParam<std::string> {
       return std::as_bytes(std::span(x).subspan(static_cast<size_t>(begin) * width, static_cast<size_t>(rows) * width));
     };
     Buffer k = device(part(text.k, kRow)), v = device(part(text.v, kRow));
-    const KvPool& open = *pool_->open();
-    backend_->kv_write({.format = open.format(),
-                        .slab = open.slab(),
+    backend_->kv_write({.format = format_,
+                        .slab = pool_->slab(),
                         .slots = slots,
                         .k = Tensor(k.data(), DType::kF32, {rows, kKvHeads, kDim}),
-                        .v = Tensor(v.data(), DType::kF32, {rows, kKvHeads, kDim})});
+                        .v = Tensor(v.data(), DType::kF32, {rows, kKvHeads, kDim}),
+                        .open_slab = pool_->open_slab()});
     std::vector<KvSeal> seals;
     sequence.list_seals(0, seals);
-    backend_->kv_seal({.format = format_, .open_slab = open.slab(), .slab = pool_->slab(), .pages = seals});
+    backend_->kv_seal({.format = format_, .open_slab = pool_->open_slab(), .slab = pool_->slab(), .pages = seals});
 
     const AttentionSegment segment{&sequence, 0, rows, begin};
     const AttentionPlan plan = dense_plan({.layer = 0, .window = 0, .segments = {&segment, 1}});
@@ -112,7 +112,7 @@ class SealedPages : public ::testing::TestWithParam<std::string> {
     Buffer out = device(std::as_bytes(std::span(result.out))), lse = device(std::as_bytes(std::span(result.lse)));
     backend_->attention({.format = format_,
                          .slab = pool_->slab(),
-                         .open_slab = open.slab(),
+                         .open_slab = pool_->open_slab(),
                          .aux = pool_->aux_slab(),
                          .plan = &plan,
                          .q = Tensor(queries.data(), DType::kF32, {rows, kHeads, kDim}),
@@ -144,7 +144,7 @@ class SealedPages : public ::testing::TestWithParam<std::string> {
     std::vector<double> sum(kDim);
     double total = 0;
     for (int t = 0; t <= position; ++t) {
-      const bool sealed = format_.sealed_for(t / kPage * kPage, position);
+      const bool sealed = sealed_for(t / kPage, position);
       const size_t line = static_cast<size_t>(t) * kRow + static_cast<size_t>(head / (kHeads / kKvHeads)) * kDim;
       const float *k = &(sealed ? text.sealed_k : text.k)[line], *v = &(sealed ? text.sealed_v : text.v)[line];
       double score = 0;
@@ -155,6 +155,12 @@ class SealedPages : public ::testing::TestWithParam<std::string> {
     }
     ASSERT_NEAR(lse, std::log(total), bound) << position;
     for (size_t d = 0; d < kDim; ++d) ASSERT_NEAR(out[d], sum[d] / total, bound) << position;
+  }
+
+  // Whether a query at this slot reads the page sealed.
+  bool sealed_for(int page, int slot) const {
+    const auto ordinal = static_cast<size_t>(page);
+    return ordinal >= format_.sealed_begin() && ordinal < format_.sealed_end(static_cast<size_t>(slot));
   }
 
   static constexpr float kScale = 0.125f;
@@ -220,7 +226,7 @@ TEST_P(SealedPages, BytesAreThoseOfBothForms) {
   for (int end = 1; end <= 640; end += 71) {
     steps(*sequence, text, end, q, 71);
     size_t sealed = 0, open = 0;
-    for (int page = 0; page * kPage < end; ++page) ++(format_.sealed_for(page * kPage, end - 1) ? sealed : open);
+    for (int page = 0; page * kPage < end; ++page) ++(sealed_for(page, end) ? sealed : open);
     EXPECT_EQ(sequence->bytes(), kKvHeads * (sealed * format_.page_bytes() + open * 2 * kPage * kDim * 2)) << end;
     EXPECT_EQ(pool_->bytes_in_use(), sequence->bytes());
     EXPECT_EQ(sequence->exclusive_bytes(), sequence->bytes());

@@ -24,12 +24,11 @@ namespace godwit {
 inline constexpr uint32_t kSegmentPages = 16;  // 1,024 tokens with pages of 64
 
 struct PageRef {
-  PageId page = 0;
+  PageId page = 0;             // kOpenPage says which slab it is of
   uint32_t ordinal = 0;        // index of this page in its head's page list
   int32_t first_position = 0;  // position of slot 0; slots are consecutive while aux == kNoAux
   uint32_t count = 0;          // filled slots
   uint32_t aux = kNoAux;       // index of explicit positions and biases in the aux slab
-  bool open = false;           // a page of the open slab; see KvFormat::seals
 };
 
 struct AttentionTile {
@@ -64,7 +63,7 @@ struct AttentionArgs {
   AttnPartial partial;  // written
 
   const std::byte* page(const PageRef& ref) const {
-    return ref.open ? open_slab + ref.page * format.open_format().page_bytes() : slab + ref.page * format.page_bytes();
+    return (is_open(ref.page) ? open_slab : slab) + page_index(ref.page) * format.form(ref.page).page_bytes();
   }
 };
 

@@ -76,8 +76,9 @@ struct RouteArgs {
 struct KvWriteArgs {
   KvFormat format;
   std::byte* slab = nullptr;
-  std::span<const KvSlot> slots;  // [rows, kv_heads]
+  std::span<const KvSlot> slots;  // [rows, kv_heads]; of open pages, if the format seals
   Tensor k, v;                    // [rows, kv_heads, head_dim] f32
+  std::byte* open_slab = nullptr;
 };
 
 struct KvReadArgs {
@@ -85,11 +86,12 @@ struct KvReadArgs {
   const std::byte* slab = nullptr;
   std::span<const KvSlot> slots;  // [n]
   Tensor k, v;                    // [n, head_dim] f32, written
+  const std::byte* open_slab = nullptr;
 };
 
 // Open pages become codes. Every slot of them is written.
 struct KvSeal {
-  PageId open, sealed;
+  PageId open, sealed;  // the first is marked kOpenPage
 };
 struct KvSealArgs {
   KvFormat format;  // of the sealed pages

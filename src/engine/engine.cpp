@@ -33,13 +33,27 @@ Status Engine::Impl::load(const ModelSource& source) {
   GODWIT_ASSIGN(KvFormat format, make_kv_format(options.kv_codec, config.head_dim));
   GODWIT_ASSIGN(prefill_planner, make_prefill_planner(options.prefill));
   GODWIT_ASSIGN(decode_planner, make_decode_planner(options.decode));
-  const KvShape shape{static_cast<int>(config.layers.size()), config.kv_heads};
-  if (!options.kv_policy.empty()) {
+  GODWIT_ASSIGN(repair_planner, make_decode_planner("dense"));
+  if (const int every = decode_planner->repair_every(); every > 0) {
+    if (every > options.prefill_chunk)
+      return errorf(
+          ErrorCode::kInvalidArgument,
+          "decode method '{}' repairs {} tokens at once, and a step has at most {}; give a smaller repair or a "
+          "larger prefill chunk",
+          options.decode, every, options.prefill_chunk);
     if (format.seals)
       return errorf(ErrorCode::kInvalidArgument,
-                    "the KV codec '{}' seals pages of tokens together, and the KV policy '{}' would drop some of them; "
-                    "use f16, bf16, q8 or q4 without open tokens",
-                    options.kv_codec, options.kv_policy);
+                    "decode method '{}' computes tokens again, and KV codec '{}' may have sealed pages since; give "
+                    "repair=0 or a codec without open tokens",
+                    options.decode, options.kv_codec);
+    if (!options.kv_policy.empty())
+      return errorf(ErrorCode::kInvalidArgument,
+                    "decode method '{}' computes tokens again, which KV policy '{}' may have dropped entries for; give "
+                    "repair=0 or no policy",
+                    options.decode, options.kv_policy);
+  }
+  const KvShape shape{static_cast<int>(config.layers.size()), config.kv_heads};
+  if (!options.kv_policy.empty()) {
     GODWIT_ASSIGN(retention, KvRetentionRules::make({.policy = options.kv_policy,
                                                      .budget = options.kv_budget,
                                                      .trigger = options.kv_trigger,

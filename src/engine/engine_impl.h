@@ -29,7 +29,7 @@ struct Engine::Impl {
   std::unique_ptr<Model> model;
   std::unique_ptr<KvPool> pool;
   std::optional<Workspace> workspace;
-  std::unique_ptr<AttentionPlanner> prefill_planner, decode_planner;
+  std::unique_ptr<AttentionPlanner> prefill_planner, decode_planner, repair_planner;
   std::shared_ptr<const KvRetentionRules> retention;  // null: every entry stays
 
   Status load(const ModelSource& source);

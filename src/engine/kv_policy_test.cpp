@@ -24,7 +24,7 @@ EngineOptions with_policy(std::string policy, std::string budget, std::string tr
   return options;
 }
 
-// Every policy; the gates of `duo` keep everything.
+// Every policy; where it has gates, they keep everything.
 std::vector<std::string> neutral_specs() {
   const auto gates = std::filesystem::path(testing::TempDir()) / "duo_gates_of_kv_policy_test.json";
   const std::string own = fmt::format("{}.{}", gates.string(), getpid());  // others may write it at the same time
@@ -33,7 +33,7 @@ std::vector<std::string> neutral_specs() {
   std::vector<std::string> specs;
   for (const KvPolicyRow* row : all_kv_policies()) {
     specs.emplace_back(row->info.name);
-    if (specs.back() == "duo") specs.back() += ":gates=" + gates.string();
+    if (!row->needs_budget) specs.back() += ":gates=" + gates.string();
   }
   return specs;
 }

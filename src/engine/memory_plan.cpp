@@ -40,14 +40,11 @@ Result<MemoryPlan> plan_memory(const MemoryRequest& request, const ModelConfig& 
   const auto page_tokens = static_cast<uint64_t>(format.page_tokens);
   auto sequence_bytes = [&](int64_t tokens) {
     const uint64_t slots = request.residence.most_slots(static_cast<uint64_t>(tokens));
-    const uint64_t pages = (slots + page_tokens - 1) / page_tokens;
-    // Where pages are sealed, those of a step are there in both forms, and so is the one before it.
-    const uint64_t tokens_open = static_cast<uint64_t>(format.open_first + format.open_last + request.chunk_tokens);
-    const uint64_t open = format.seals ? std::min(pages, tokens_open / page_tokens + 2) : 0;
-    if (request.residence.whole())
-      return saturating_product(pages, column) + saturating_product(open, heads * format.open_format().page_bytes());
+    const auto step = static_cast<uint64_t>(request.chunk_tokens);
+    if (request.residence.whole()) return saturating_product(heads, format.most_bytes(slots, step));
     // Where entries are dropped, each head may have a page that is not full, and positions beside every page.
-    return saturating_product(pages + 1, column + heads * format.aux_bytes());
+    const uint64_t pages = (slots + 2 * page_tokens - 1) / page_tokens + (format.seals ? step / page_tokens + 2 : 0);
+    return saturating_product(heads, format.most_bytes(slots + page_tokens, step) + pages * format.aux_bytes());
   };
   const int64_t wanted = request.context_tokens > 0 ? request.context_tokens : config.context_length;
   const uint64_t free = request.memory_bytes > 0 ? usable - fixed : UINT64_MAX / 4;

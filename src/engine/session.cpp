@@ -2,9 +2,8 @@
 #include <chrono>
 #include <cmath>
 
+#include "engine/answer.h"
 #include "engine/session_impl.h"
-#include "text/sampler.h"
-#include "text/stop_matcher.h"
 #include <godwit/session.h>
 
 namespace godwit {
@@ -19,10 +18,6 @@ TokenScore score_of(std::span<const float> logits, TokenId token) {
   double sum = 0;
   for (float logit : logits) sum += std::exp(static_cast<double>(logit - top));
   return {static_cast<float>(static_cast<double>(own - top) - std::log(sum)), own == top};
-}
-
-bool contains(std::span<const TokenId> ids, TokenId id) {
-  return std::find(ids.begin(), ids.end(), id) != ids.end();
 }
 
 }  // namespace
@@ -86,13 +81,7 @@ Result<Generation> Session::generate(const GenerateOptions& options, const std::
   const auto vocab = static_cast<int>(e.model->config().vocab_size);
   if (s.tokens.empty())
     return errorf(ErrorCode::kInvalidArgument, "there is nothing to continue: append a prompt of at least one token");
-  SamplingOptions sampling = options.sampling;
-  sampling.end_tokens.insert(sampling.end_tokens.end(), e.vocabulary->end_tokens.begin(),
-                             e.vocabulary->end_tokens.end());
-  GODWIT_TRY(validate(sampling, vocab));
-  GODWIT_ASSIGN(StopMatcher stops, StopMatcher::make(options.stop));
-  Sampler sampler(std::move(sampling), vocab);
-  StreamDecoder decoder(e.vocabulary->tokenizer);
+  GODWIT_ASSIGN(AnswerWriter writer, AnswerWriter::make(*e.vocabulary, vocab, options));
 
   Generation out;
   auto clock = std::chrono::steady_clock::now();
@@ -103,9 +92,9 @@ Result<Generation> Session::generate(const GenerateOptions& options, const std::
   out.prefill_seconds = seconds_since(clock);
 
   clock = std::chrono::steady_clock::now();
-  out.finish = FinishReason::kLength;
-  bool wanted = true;
-  while (options.max_tokens < 0 || static_cast<int>(out.tokens.size()) < options.max_tokens) {
+  out.finish = FinishReason::kLength;  // of an answer of no tokens
+  bool wanted = true, more = options.max_tokens != 0;
+  while (more) {
     if (static_cast<int64_t>(s.tokens.size()) >= e.memory.context_tokens) {
       out.finish = FinishReason::kContextFull;
       break;
@@ -122,21 +111,15 @@ Result<Generation> Session::generate(const GenerateOptions& options, const std::
       }
       GODWIT_TRY(status);
     }
-    GODWIT_ASSIGN(SampledToken token, sampler.sample(s.logits, s.tokens));
-    s.append_sampled(token.id);
-    out.tokens.push_back(token.id);
-    const bool ends = (!options.ignore_eos && contains(e.vocabulary->end_tokens, token.id)) ||
-                      contains(options.stop_tokens, token.id);
-    Piece piece{token.id, ends ? std::string() : stops.push(decoder.push(token.id)), token.logprob,
-                std::move(token.top)};
-    out.text += piece.text;
-    wanted = !on_piece || on_piece(piece);
-    if (ends || stops.stopped() || !wanted) {
-      out.finish = wanted ? FinishReason::kStop : FinishReason::kCancelled;
-      break;
-    }
+    GODWIT_ASSIGN(AnswerWriter::Next next, writer.next(s.logits, s.tokens));
+    s.append_sampled(next.piece.id);
+    out.tokens.push_back(next.piece.id);
+    out.text += next.piece.text;
+    wanted = !on_piece || on_piece(next.piece);
+    more = wanted && !next.finish;
+    if (!more) out.finish = wanted ? *next.finish : FinishReason::kCancelled;
   }
-  if (std::string rest = stops.push(decoder.flush()) + stops.flush(); !rest.empty()) {
+  if (std::string rest = writer.rest(); !rest.empty()) {
     out.text += rest;
     if (on_piece && wanted) on_piece({out.tokens.empty() ? 0 : out.tokens.back(), rest, 0, {}});
   }
@@ -164,6 +147,7 @@ Session Session::fork() const {
   copy->tokens = impl_->tokens;
   copy->phases = impl_->phases;
   copy->logits = impl_->logits;
+  copy->unrepaired = impl_->unrepaired;
   std::lock_guard lock(impl_->engine->mutex);
   copy->retention.reset();
   copy->sequence = impl_->sequence->fork();

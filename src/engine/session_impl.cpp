@@ -47,9 +47,40 @@ void Session::Impl::forget_computed(size_t count) {
   std::lock_guard lock(engine->mutex);
   auto left = static_cast<int32_t>(count);
   if (left < sequence->shortest_exact() || (retention && left < retention->shortest_exact())) left = 0;
+  unrepaired -= std::min(unrepaired, computed() - static_cast<size_t>(left));
   sequence->truncate(left);
   if (retention) retention->forget(left);
   logits.clear();
+}
+
+Status Session::Impl::forward(size_t count, AttentionPlanner& planner) {
+  Engine::Impl& e = *engine;
+  const size_t begin = computed();
+  const auto rows = static_cast<int32_t>(count);
+  if (KvOutcome outcome = sequence->append(rows); !outcome)
+    return errorf(
+        ErrorCode::kExhausted,
+        "the KV memory is full: {} of {} are in use and this step of {} tokens lacks {} pages; free a session, "
+        "shorten the context or raise the KV budget",
+        bytes_text(e.pool->bytes_in_use()), bytes_text(e.pool->budget_bytes()), count, outcome.missing_pages);
+  const AttentionSegment segment{.sequence = sequence.get(),
+                                 .row_begin = 0,
+                                 .row_end = rows,
+                                 .first_position = static_cast<int32_t>(begin),
+                                 .prompt_end = static_cast<int32_t>(tokens.size())};
+  const PlannedSegments group{&planner, {&segment, 1}};
+  e.model->forward(*e.workspace, {.tokens = std::span(tokens).subspan(begin, count),
+                                  .groups = {&group, 1},
+                                  .phase = phases[begin],
+                                  .observer = retention ? retention.get() : watcher});
+  sequence->settle();
+  return {};
+}
+
+Status Session::Impl::repair() {
+  const size_t count = std::exchange(unrepaired, 0);
+  sequence->truncate(static_cast<int32_t>(computed() - count));
+  return forward(count, *engine->repair_planner);
 }
 
 Status Session::Impl::step(size_t count, bool prompt_ends, const OnLogits& on_logits) {
@@ -57,21 +88,11 @@ Status Session::Impl::step(size_t count, bool prompt_ends, const OnLogits& on_lo
   Engine::Impl& e = *engine;
   const size_t begin = computed(), vocab = static_cast<size_t>(e.model->config().vocab_size);
   const auto rows = static_cast<int32_t>(count);
+  const bool decodes = phases[begin] == Phase::kDecode;
+  AttentionPlanner& planner = decodes ? *e.decode_planner : *e.prefill_planner;
+  if (!decodes && unrepaired > 0) GODWIT_TRY(repair());
   if (retention) GODWIT_TRY(retention->prepare(rows));
-  if (KvOutcome outcome = sequence->append(rows); !outcome)
-    return errorf(
-        ErrorCode::kExhausted,
-        "the KV memory is full: {} of {} are in use and this step of {} tokens lacks {} pages; free a session, "
-        "shorten the context or raise the KV budget",
-        bytes_text(e.pool->bytes_in_use()), bytes_text(e.pool->budget_bytes()), count, outcome.missing_pages);
-  const AttentionSegment segment{sequence.get(), 0, rows, static_cast<int32_t>(begin)};
-  const Phase phase = phases[begin];
-  const PlannedSegments group{(phase == Phase::kDecode ? e.decode_planner : e.prefill_planner).get(), {&segment, 1}};
-  e.model->forward(*e.workspace, {.tokens = std::span(tokens).subspan(begin, count),
-                                  .groups = {&group, 1},
-                                  .phase = phase,
-                                  .observer = retention.get()});
-  sequence->settle();
+  GODWIT_TRY(forward(count, planner));
 
   std::vector<int32_t> picked;
   std::vector<float> values;
@@ -88,7 +109,12 @@ Status Session::Impl::step(size_t count, bool prompt_ends, const OnLogits& on_lo
       on_logits(begin + static_cast<size_t>(i), std::span(values).subspan(static_cast<size_t>(i - row) * vocab, vocab));
     if (end == rows) logits.assign(values.end() - static_cast<ptrdiff_t>(vocab), values.end());
   }
-  return retention ? retention->finish(rows, prompt_ends) : Status();
+  if (retention) return retention->finish(rows, prompt_ends);
+  if (const auto every = static_cast<size_t>(planner.repair_every()); decodes && every > 0) {
+    unrepaired += count;
+    if (unrepaired >= every) return repair();
+  }
+  return {};
 }
 
 size_t Session::Impl::next_step(size_t chunk) const {

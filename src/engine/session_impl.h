@@ -10,9 +10,11 @@ struct Session::Impl {
   // Touched only with engine->mutex held.
   std::unique_ptr<KvSequence> sequence;
   std::unique_ptr<KvRetention> retention;  // null: every entry stays
+  AttentionObserver* watcher = nullptr;    // see SessionProbe
   std::vector<TokenId> tokens;
   std::vector<Phase> phases;  // how each token is computed, now or again: appended ones prefill, sampled ones decode
   std::vector<float> logits;  // after the last computed token, or empty
+  size_t unrepaired = 0;  // last computed tokens, all sampled ones, whose K and V a sparse decode planner had a part in
 
   explicit Impl(std::shared_ptr<Engine::Impl> e);
   ~Impl();
@@ -29,6 +31,9 @@ struct Session::Impl {
   // Runs tokens [computed, computed + count), all of one phase, as one step; `on_logits`, where given, gets all of its
   // rows.
   Status step(size_t count, bool prompt_ends, const OnLogits& on_logits);
+  // Both with engine->mutex held. forward() appends and runs the next `count` tokens, all of one phase.
+  Status forward(size_t count, AttentionPlanner& planner);
+  Status repair();  // computes the unrepaired tokens again, densely
   // How many of the waiting tokens make the next step, of a chunk at most.
   size_t next_step(size_t chunk) const;
   Status compute_pending(const std::function<void(const Progress&)>& on_progress, std::stop_token stop,

@@ -30,6 +30,14 @@ double divergence(std::span<const float> right, std::span<const float> other) {
 
 }  // namespace
 
+void DivergenceMean::add(std::span<const float> right_logits, std::span<const float> logits) {
+  const double kl = divergence(right_logits, logits);
+  sum_ += kl;
+  max_ = std::max(max_, kl);
+  same_ += top_of(right_logits) == top_of(logits) ? 1 : 0;
+  ++tokens_;
+}
+
 Result<DivergenceResult> measure_divergence(const Engine& full, const Engine& engine, std::string_view text,
                                             const DivergenceOptions& options, std::stop_token stop) {
   if (options.tail < 1 || options.length <= options.tail || options.max_windows < 0)
@@ -44,6 +52,7 @@ Result<DivergenceResult> measure_divergence(const Engine& full, const Engine& en
     return errorf(ErrorCode::kInvalidArgument, "the text has {} tokens, less than one window of {}", tokens.size(),
                   length);
   DivergenceResult result;
+  DivergenceMean mean;
   for (size_t w = 0; w < windows; ++w) {
     const auto window = std::span(tokens).subspan(w * length, length);
     std::vector<std::vector<float>> right;
@@ -59,18 +68,14 @@ Result<DivergenceResult> measure_divergence(const Engine& full, const Engine& en
     }
     Session session = engine.start();
     size_t at = 0;
-    GODWIT_TRY(read(session, [&](std::span<const float> logits) {
-      const double kl = divergence(right[at], logits);
-      result.mean_kl += kl;
-      result.max_kl = std::max(result.max_kl, kl);
-      result.same_top += top_of(right[at++]) == top_of(logits) ? 1 : 0;
-      ++result.tokens;
-    }));
+    GODWIT_TRY(read(session, [&](std::span<const float> logits) { mean.add(right[at++], logits); }));
     result.kv_bytes_per_token += static_cast<double>(session.kv_bytes()) / static_cast<double>(session.tokens().size());
     if (options.on_progress) options.on_progress(static_cast<int>(w + 1), static_cast<int>(windows));
   }
-  result.mean_kl /= static_cast<double>(result.tokens);
-  result.same_top /= static_cast<double>(result.tokens);
+  result.tokens = mean.tokens();
+  result.mean_kl = mean.mean_kl();
+  result.max_kl = mean.max_kl();
+  result.same_top = mean.same_top();
   result.kv_bytes_per_token /= static_cast<double>(windows);
   return result;
 }

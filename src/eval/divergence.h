@@ -3,11 +3,27 @@
 #pragma once
 
 #include <functional>
+#include <span>
 #include <string_view>
 
 #include <godwit/engine.h>
 
 namespace godwit {
+
+// Adds up how far next-token distributions are from those that count as right.
+class DivergenceMean {
+ public:
+  void add(std::span<const float> right_logits, std::span<const float> logits);
+
+  int64_t tokens() const { return tokens_; }
+  double mean_kl() const { return sum_ / static_cast<double>(tokens_); }  // nats
+  double max_kl() const { return max_; }
+  double same_top() const { return static_cast<double>(same_) / static_cast<double>(tokens_); }  // share of tokens
+
+ private:
+  int64_t tokens_ = 0, same_ = 0;
+  double sum_ = 0, max_ = 0;
+};
 
 struct DivergenceOptions {
   int length = 4096;    // tokens of a window; the rest of the text is dropped

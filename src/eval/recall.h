@@ -18,11 +18,13 @@ enum class RecallQuestion {
 };
 
 struct RecallOptions {
-  std::string kind = "number";  // see facts.h
-  int length = 8192;            // tokens in all
-  int samples = 8;              // texts
-  int facts = 0;                // planted in each text; 0: a random number up to one in 96 tokens
-  int questions = 24;           // asked at most in each text
+  // Of facts.h, which take turns in a text; or "shots" alone: a list of words and their labels is the text, and a word
+  // must be followed by its label again.
+  std::vector<std::string> kinds = {"number"};
+  int length = 8192;   // tokens in all
+  int samples = 8;     // texts
+  int facts = 0;       // planted in each text; 0: a random number up to one in 96 tokens
+  int questions = 24;  // asked at most in each text
   RecallQuestion question = RecallQuestion::kTurns;
   uint64_t seed = 1;
   std::function<void(int done, int total)> on_progress;  // texts

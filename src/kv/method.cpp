@@ -84,6 +84,13 @@ Result<int64_t> MethodArgs::integer(std::string_view key, int64_t min, int64_t m
   return value;
 }
 
+Result<int64_t> MethodArgs::odd_integer(std::string_view key, int64_t min, int64_t max) const {
+  GODWIT_ASSIGN(const int64_t value, integer(key, min, max));
+  if (value % 2 == 0)
+    return errorf(ErrorCode::kInvalidArgument, "{} of {} is {}; give an odd number", key, method_, value);
+  return value;
+}
+
 Result<double> MethodArgs::real(std::string_view key, double min, double max) const {
   double value = 0;
   if (!read_number(text(key), value) || !std::isfinite(value) || value < min || value > max)

@@ -45,6 +45,7 @@ class MethodArgs {
   static Result<MethodArgs> bind(std::string_view kind, const MethodInfo& info, const MethodSpec& spec);
 
   Result<int64_t> integer(std::string_view key, int64_t min, int64_t max) const;
+  Result<int64_t> odd_integer(std::string_view key, int64_t min, int64_t max) const;
   Result<double> real(std::string_view key, double min, double max) const;
   Result<bool> flag(std::string_view key) const;  // true/false, on/off, 1/0
   const std::string& text(std::string_view key) const;

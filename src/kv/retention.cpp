@@ -1,6 +1,9 @@
 #include "kv/retention.h"
 
 #include <algorithm>
+#include <cmath>
+
+#include "kv/merge.h"
 
 namespace godwit {
 
@@ -112,21 +115,45 @@ Status KvRetention::apply() {
     std::vector<double> demands;
     GODWIT_TRY(score_all(heads, demands));
     const KvBudget& budget = rules_->budget;
-    GODWIT_TRY(drop(select_slots(heads, shape,
-                                 {.slots_per_head = budget.slots_per_head(sequence_.next_position(), shape, format),
-                                  .granule = budget.granule(format),
-                                  .split = budget.split,
-                                  .demands = demands})));
+    const auto kept = select_slots(heads, shape,
+                                   {.slots_per_head = budget.slots_per_head(sequence_.next_position(), shape, format),
+                                    .granule = budget.granule(format),
+                                    .split = budget.split,
+                                    .demands = demands});
+    GODWIT_TRY(drop(heads, kept));
   }
   since_ = 0;
   due_ = false;
   return {};
 }
 
+Result<KvHeadView> KvRetention::view(int layer, int head, std::span<const int32_t> positions,
+                                     std::span<const KvSlotStats> seen) {
+  const KvFormat& format = sequence_.pool().format();
+  KvHeadView view;
+  view.layer = layer, view.head = head;
+  view.next_position = sequence_.next_position();
+  view.budget = rules_->budget.slots_per_head(sequence_.next_position(), sequence_.shape(), format);
+  view.positions = positions;
+  view.query_positions = query_positions_;
+  if (window_ || totals_) {
+    const KvSlotStats& stats = window_ ? seen[static_cast<size_t>(head)] : totals_->of(layer, head);
+    view.mass = stats.mass, view.square = stats.square, view.uses = stats.uses;
+    view.last_use = stats.last_use, view.longest_gap = stats.longest_gap;
+  }
+  if (needs_.keys_values) {
+    GODWIT_TRY(read_keys_values(layer, head));
+    view.keys = keys_, view.values = values_, view.counts = counts_;
+    view.head_dim = static_cast<size_t>(format.head_dim);
+  }
+  return view;
+}
+
 Status KvRetention::score_all(std::vector<ScoredHead>& heads, std::vector<double>& demands) {
   const KvShape& shape = sequence_.shape();
-  const KvFormat& format = sequence_.pool().format();
-  const std::vector<int32_t> query_positions = window_ ? window_->positions() : std::vector<int32_t>();
+  const KvPolicy& policy = *rules_->method.policy;
+  query_positions_ = window_ ? window_->positions() : std::vector<int32_t>();
+  seen_.clear();
   for (int layer = 0; layer < shape.layers; ++layer) {
     std::vector<KvSlotStats> seen;
     if (window_) {
@@ -138,24 +165,11 @@ Status KvRetention::score_all(std::vector<ScoredHead>& heads, std::vector<double
       const size_t slots = sequence_.slots(layer, head);
       for (size_t i = 0; i < slots; ++i) scored.positions.push_back(sequence_.position(layer, head, i));
       scored.scores.resize(slots);
-      KvHeadView view;
-      view.layer = layer, view.head = head;
-      view.next_position = sequence_.next_position();
-      view.budget = rules_->budget.slots_per_head(sequence_.next_position(), shape, format);
-      view.positions = scored.positions;
-      view.query_positions = query_positions;
-      if (window_ || totals_) {
-        const KvSlotStats& stats = window_ ? seen[static_cast<size_t>(head)] : totals_->of(layer, head);
-        view.mass = stats.mass, view.square = stats.square, view.uses = stats.uses;
-        view.last_use = stats.last_use, view.longest_gap = stats.longest_gap;
-      }
-      if (needs_.keys_values) {
-        GODWIT_TRY(read_keys_values(layer, head));
-        view.keys = keys_, view.values = values_, view.head_dim = static_cast<size_t>(format.head_dim);
-      }
-      rules_->method.policy->score(view, scored.scores);
-      demands.back() += rules_->method.policy->demand(view);
+      GODWIT_ASSIGN(const KvHeadView known, view(layer, head, scored.positions, seen));
+      policy.score(known, scored.scores);
+      demands.back() += policy.demand(known);
     }
+    if (policy.merges()) seen_.push_back(std::move(seen));
   }
   return {};
 }
@@ -166,13 +180,19 @@ Status KvRetention::read_keys_values(int layer, int head) {
   std::vector<PageRef> pages;
   sequence_.list_pages(layer, head, 0, sequence_.pages(layer, head), pages);
   std::vector<KvSlot> slots;
-  for (const PageRef& page : pages)
-    for (uint32_t i = 0; i < page.count; ++i) slots.push_back({page.page, i});
+  counts_.clear();
+  for (const PageRef& page : pages) {
+    for (uint32_t i = 0; i < page.count; ++i) {
+      slots.push_back({page.page, i});
+      counts_.push_back(std::exp(pool.bias(page.page, i)));
+    }
+  }
   const auto rows = static_cast<int64_t>(slots.size()), dim = int64_t{pool.format().head_dim};
   const auto numbers = static_cast<size_t>(rows * dim);
   GODWIT_TRY(ensure_bytes(backend, scratch_, 2 * numbers * sizeof(float)));
   const Tensor k(scratch_.data(), DType::kF32, {rows, dim}), v(scratch_.data() + k.bytes(), DType::kF32, {rows, dim});
-  backend.kv_read({.format = pool.format(), .slab = pool.slab(), .slots = slots, .k = k, .v = v});
+  backend.kv_read(
+      {.format = pool.format(), .slab = pool.slab(), .slots = slots, .k = k, .v = v, .open_slab = pool.open_slab()});
   keys_.resize(numbers);
   values_.resize(numbers);
   backend.download(std::as_writable_bytes(std::span(keys_)), k.data);
@@ -180,19 +200,31 @@ Status KvRetention::read_keys_values(int layer, int head) {
   return {};
 }
 
-Status KvRetention::drop(std::span<const std::vector<uint32_t>> kept) {
+Status KvRetention::drop(std::span<const ScoredHead> heads, std::span<const std::vector<uint32_t>> kept) {
   const KvShape& shape = sequence_.shape();
+  const KvPolicy& policy = *rules_->method.policy;
+  auto full = [](const KvOutcome& outcome) {
+    return errorf(ErrorCode::kExhausted,
+                  "the KV memory is full: dropping entries that other sessions share needs {} pages more; free a "
+                  "session or raise the KV memory",
+                  outcome.missing_pages);
+  };
   for (int layer = 0; layer < shape.layers; ++layer) {
     for (int head = 0; head < shape.kv_heads; ++head) {
-      const std::vector<uint32_t>& stay = kept[static_cast<size_t>(layer * shape.kv_heads + head)];
+      const auto h = static_cast<size_t>(layer * shape.kv_heads + head);
+      const std::vector<uint32_t>& stay = kept[h];
       if (stay.size() == sequence_.slots(layer, head)) continue;
       settled_ = sequence_.next_position();
-      if (KvOutcome outcome = sequence_.retain(layer, head, stay); !outcome)
-        return errorf(ErrorCode::kExhausted,
-                      "the KV memory is full: dropping entries that other sessions share needs {} pages more; free a "
-                      "session or raise the KV memory",
-                      outcome.missing_pages);
+      MergedSlots merged;
+      if (policy.merges()) {
+        GODWIT_ASSIGN(const KvHeadView known, view(layer, head, heads[h].positions, seen_[static_cast<size_t>(layer)]));
+        merged = merge_slots(known, stay, policy.merge(known, stay));
+      }
+      if (KvOutcome outcome = sequence_.retain(layer, head, stay); !outcome) return full(outcome);
       if (totals_) totals_->retain(layer, head, stay);
+      // A merge that there is no memory for is a drop: less was kept than could have been, and nothing is wrong.
+      GODWIT_ASSIGN(const KvOutcome outcome, write_merged(sequence_, layer, head, merged));
+      if (!outcome) return full(outcome);
     }
   }
   return {};

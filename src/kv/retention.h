@@ -1,5 +1,5 @@
 // Holds a sequence to a budget: when the trigger says so, slots are observed and scored, and what the budget does not
-// keep is dropped, so that its pages are free.
+// keep is dropped or merged into what stays, so that its pages are free.
 //
 // A drop cannot be undone: forgetting tokens that came before one is exact only if the sequence is computed anew, see
 // shortest_exact(). With a trigger that fires every n tokens, a sequence never holds more than the budget and the
@@ -62,9 +62,11 @@ class KvRetention final : public AttentionObserver {
  private:
   bool over_budget() const;
   Status apply();
+  // What is known of a head; `seen` is what the window's queries attend to in its layer.
+  Result<KvHeadView> view(int layer, int head, std::span<const int32_t> positions, std::span<const KvSlotStats> seen);
   Status score_all(std::vector<ScoredHead>& heads, std::vector<double>& demands);
   Status read_keys_values(int layer, int head);
-  Status drop(std::span<const std::vector<uint32_t>> kept);
+  Status drop(std::span<const ScoredHead> heads, std::span<const std::vector<uint32_t>> kept);
 
   std::shared_ptr<const KvRetentionRules> rules_;
   KvNeeds needs_;
@@ -75,7 +77,9 @@ class KvRetention final : public AttentionObserver {
   bool due_ = false;     // a look is owed
   int32_t settled_ = 0;  // tokens that the sequence had at its last drop
   Buffer scratch_;
-  std::vector<float> keys_, values_;
+  std::vector<float> keys_, values_, counts_;   // of the head that was looked at last
+  std::vector<int32_t> query_positions_;        // during a look
+  std::vector<std::vector<KvSlotStats>> seen_;  // [layers][kv_heads], likewise; empty without a window
 };
 
 }  // namespace godwit

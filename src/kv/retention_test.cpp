@@ -35,6 +35,7 @@ std::vector<std::string> policy_specs() {
       if (param.name == "window") set("8");
       if (param.name == "recent" && param.default_value.find('.') == std::string_view::npos) set("4");
       if (param.name == "gates") set(gates);
+      if (param.name == "base") set("snapkv:window=8");
     }
     specs.push_back(std::move(spec));
   }
@@ -49,7 +50,44 @@ size_t total(const Toy& toy) {
   return slots;
 }
 
-class RetentionTest : public testing::TestWithParam<std::string> {};
+std::vector<std::string> specs_where(bool (*wanted)(const std::string& spec)) {
+  std::vector<std::string> specs = policy_specs();
+  std::erase_if(specs, [&](const std::string& spec) { return !wanted(spec); });
+  return specs;
+}
+// Gates are a budget of their own; a neutral file of them is tested with the engine.
+bool has_budget(const std::string& spec) {
+  return spec.find("gates=") == std::string::npos;
+}
+// Sums over all queries round by chunks.
+bool sums_nothing(const std::string& spec) {
+  return make_kv_policy(spec, kToyShape)->policy->needs().queries != KvNeeds::Queries::kAll;
+}
+
+// Every policy with numbers, and with codes of pages that are sealed.
+struct Case {
+  std::string policy;
+  const char* name;
+  KvFormat format;
+};
+std::vector<Case> cases(const std::vector<std::string>& policies) {
+  KvFormat by_dim{.dtype = DType::kF16, .head_dim = 64, .page_tokens = 16, .k_bits = 2, .v_bits = 4};
+  by_dim.k_by_dim = by_dim.seals = true;
+  by_dim.open_last = 16;
+  KvFormat by_token{.dtype = DType::kF16, .head_dim = 32, .page_tokens = 16, .k_bits = 4, .v_bits = 4};
+  by_token.seals = true;
+  by_token.open_first = 16;
+  std::vector<Case> all;
+  for (const std::string& policy : policies)
+    for (const Case& one : {Case{policy, "numbers", kToyFormat}, Case{policy, "sealed_by_dim", by_dim},
+                            Case{policy, "sealed_by_token", by_token}})
+      all.push_back(one);
+  return all;
+}
+
+class RetentionTest : public testing::TestWithParam<Case> {};
+class BudgetedTest : public testing::TestWithParam<Case> {};
+class NotSummingTest : public testing::TestWithParam<Case> {};
 
 TEST_P(RetentionTest, BudgetsAreExact) {
   constexpr size_t kHeads = 6;
@@ -57,9 +95,10 @@ TEST_P(RetentionTest, BudgetsAreExact) {
     for (const char* trigger : {"prefill", "chunk", "24"}) {
       for (int chunk : {64, 100}) {
         SCOPED_TRACE(fmt::format("{} {} chunk {}", budget, trigger, chunk));
-        Toy toy({.policy = GetParam(), .budget = budget, .trigger = trigger, .prefill_chunk = chunk});
+        Toy toy({.policy = GetParam().policy, .budget = budget, .trigger = trigger, .prefill_chunk = chunk}, 1,
+                kToyBytes, GetParam().format);
         const auto allowed = [&] {
-          return toy.rules().budget.slots_per_head(toy.sequence().next_position(), kToyShape, kToyFormat);
+          return toy.rules().budget.slots_per_head(toy.sequence().next_position(), kToyShape, GetParam().format);
         };
         const bool bounded = toy.rules().most_between() > 0;
         for (int done = 0; done < 300; done += chunk) {
@@ -87,22 +126,22 @@ TEST_P(RetentionTest, BudgetsAreExact) {
 
 TEST_P(RetentionTest, BytesHoldAtTheEndOfAPromptWhateverTheSplit) {
   for (const char* budget : {"40KiB", "40KiB:split=layer", "40KiB:split=all"}) {
-    auto rules = KvRetentionRules::make({.policy = GetParam(), .budget = budget, .trigger = ""}, kToyShape, kToyFormat,
-                                        kToyHeads);
+    auto rules = KvRetentionRules::make({.policy = GetParam().policy, .budget = budget, .trigger = ""}, kToyShape,
+                                        GetParam().format, kToyHeads);
     if (!rules) {
       EXPECT_NE(rules.error().message.find("heads cannot compete"), std::string::npos) << rules.error().message;
       continue;
     }
-    Toy toy({.policy = GetParam(), .budget = budget, .trigger = "prefill"});
+    Toy toy({.policy = GetParam().policy, .budget = budget, .trigger = "prefill"}, 1, kToyBytes, GetParam().format);
     toy.prompt(300, 64);
     EXPECT_LE(toy.pool().bytes_in_use(), 40U << 10) << budget;
     EXPECT_GT(toy.pool().bytes_in_use(), 20U << 10) << budget;
   }
 }
 
-TEST_P(RetentionTest, AWholeBudgetDropsNothing) {
-  if (GetParam().starts_with("duo")) GTEST_SKIP() << "its gates are its budget";
-  Toy toy({.policy = GetParam(), .budget = "100%", .trigger = "chunk", .prefill_chunk = 50});
+TEST_P(BudgetedTest, AWholeBudgetDropsNothing) {
+  Toy toy({.policy = GetParam().policy, .budget = "100%", .trigger = "chunk", .prefill_chunk = 50}, 1, kToyBytes,
+          GetParam().format);
   toy.prompt(170, 50);
   for (const auto& head : toy.positions()) EXPECT_EQ(head.size(), 170U);
   EXPECT_EQ(toy.pool().aux_in_use(), 0U);
@@ -111,19 +150,19 @@ TEST_P(RetentionTest, AWholeBudgetDropsNothing) {
 TEST_P(RetentionTest, TheSameEveryTimeOnAnyNumberOfThreads) {
   std::vector<std::vector<int32_t>> first;
   for (int threads : {1, 3, 1}) {
-    Toy toy({.policy = GetParam(), .budget = "25%", .trigger = "chunk", .prefill_chunk = 64}, threads);
+    Toy toy({.policy = GetParam().policy, .budget = "25%", .trigger = "chunk", .prefill_chunk = 64}, threads, kToyBytes,
+            GetParam().format);
     toy.prompt(260, 64);
     if (first.empty()) first = toy.positions();
     EXPECT_EQ(toy.positions(), first) << threads;
   }
 }
 
-TEST_P(RetentionTest, ChunksDoNotMatterAtTheEndOfAPrompt) {
-  const auto needs = make_kv_policy(GetParam(), kToyShape)->policy->needs();
-  if (needs.queries == KvNeeds::Queries::kAll) GTEST_SKIP() << "sums of chunks round differently";
+TEST_P(NotSummingTest, ChunksDoNotMatterAtTheEndOfAPrompt) {
   std::vector<std::vector<int32_t>> first;
   for (int chunk : {300, 64, 7}) {
-    Toy toy({.policy = GetParam(), .budget = "25%", .trigger = "prefill", .prefill_chunk = chunk});
+    Toy toy({.policy = GetParam().policy, .budget = "25%", .trigger = "prefill", .prefill_chunk = chunk}, 1, kToyBytes,
+            GetParam().format);
     toy.prompt(300, chunk);
     if (first.empty()) first = toy.positions();
     EXPECT_EQ(toy.positions(), first) << chunk;
@@ -131,8 +170,8 @@ TEST_P(RetentionTest, ChunksDoNotMatterAtTheEndOfAPrompt) {
 }
 
 TEST_P(RetentionTest, ForksGoTheirOwnWays) {
-  const KvRetentionOptions options{.policy = GetParam(), .budget = "32", .trigger = "40", .prefill_chunk = 40};
-  Toy toy(options), alone(options);
+  const KvRetentionOptions options{.policy = GetParam().policy, .budget = "32", .trigger = "40", .prefill_chunk = 40};
+  Toy toy(options, 1, kToyBytes, GetParam().format), alone(options, 1, kToyBytes, GetParam().format);
   for (Toy* each : {&toy, &alone}) each->prompt(120, 40);
   for (int i = 0; i < 20; ++i) ASSERT_TRUE(toy.step(1) && alone.step(1));
   {
@@ -147,7 +186,7 @@ TEST_P(RetentionTest, ForksGoTheirOwnWays) {
 }
 
 TEST_P(RetentionTest, ComputedAnewAfterForgettingItIsTheSame) {
-  Toy toy({.policy = GetParam(), .budget = "25%", .trigger = "prefill"});
+  Toy toy({.policy = GetParam().policy, .budget = "25%", .trigger = "prefill"}, 1, kToyBytes, GetParam().format);
   toy.prompt(200, 64);
   const auto before = toy.positions();
   EXPECT_EQ(toy.retention().shortest_exact(), 200);
@@ -157,8 +196,12 @@ TEST_P(RetentionTest, ComputedAnewAfterForgettingItIsTheSame) {
   EXPECT_EQ(toy.positions(), before);
 }
 
-INSTANTIATE_TEST_SUITE_P(Policies, RetentionTest, testing::ValuesIn(policy_specs()),
-                         [](const auto& test) { return test.param.substr(0, test.param.find(':')); });
+std::string name_of(const testing::TestParamInfo<Case>& test) {
+  return fmt::format("{}_{}", test.param.policy.substr(0, test.param.policy.find(':')), test.param.name);
+}
+INSTANTIATE_TEST_SUITE_P(Policies, RetentionTest, testing::ValuesIn(cases(policy_specs())), name_of);
+INSTANTIATE_TEST_SUITE_P(Policies, BudgetedTest, testing::ValuesIn(cases(specs_where(has_budget))), name_of);
+INSTANTIATE_TEST_SUITE_P(Policies, NotSummingTest, testing::ValuesIn(cases(specs_where(sums_nothing))), name_of);
 
 TEST(Retention, TheWindowIsTheLastQueriesOfTheCacheAsItIs) {
   Toy toy({.policy = "snapkv:window=8,kernel=1", .budget = "40", .trigger = "prefill", .prefill_chunk = 64});
@@ -217,6 +260,41 @@ TEST(Retention, DuoStreamsBelowTheThreshold) {
   }
 }
 
+TEST(Retention, RazorLeavesTheMeanOfWhatItDrops) {
+  for (const std::string& spec : policy_specs()) {
+    if (!spec.starts_with("razor")) continue;
+    Toy toy({.policy = spec + ",share=0,sinks=2,threshold=0.5", .budget = "", .trigger = "chunk", .prefill_chunk = 32});
+    toy.prompt(100, 32);
+    const auto heads = toy.positions();
+    for (size_t full : {0, 3}) EXPECT_EQ(heads[full].size(), 100U);
+    for (int head : {0, 1}) {
+      // The first, the newest, and one from the first look that stands for all between.
+      EXPECT_EQ(toy.positions(2, head), (std::vector<int32_t>{0, 1, 27, 96, 97, 98, 99}));
+      EXPECT_NEAR(std::exp(toy.sequence().bias(2, head, 2)), 94, 0.01);
+    }
+  }
+}
+
+TEST(Retention, KvcrushSpreadsAShareOverWhatItsBaseWouldDrop) {
+  const KvRetentionOptions base{.policy = "snapkv:window=8", .budget = "64", .trigger = "prefill"};
+  Toy plain(base);
+  plain.prompt(300, 64);
+  for (const char* spec : {"kvcrush:base=snapkv:window=8,share=0", "kvcrush:base=snapkv:window=8,share=0.5"}) {
+    KvRetentionOptions options = base;
+    options.policy = spec;
+    Toy toy(options);
+    toy.prompt(300, 64);
+    const auto kept = toy.positions(1, 0), first = plain.positions(1, 0);
+    EXPECT_EQ(kept.size(), 64U);
+    std::vector<int32_t> both;
+    std::set_intersection(kept.begin(), kept.end(), first.begin(), first.end(), std::back_inserter(both));
+    EXPECT_GE(both.size(), std::string_view(spec).ends_with("0.5") ? 32U : 64U) << spec;
+    if (std::string_view(spec).ends_with("0.5")) {
+      EXPECT_LT(both.size(), 60U) << "others than its base's";
+    }
+  }
+}
+
 // A token that is used again and again outlives those that had more attention but not lately.
 TEST(Retention, LazyEvictionKeepsWhatRecurs) {
   const auto method = make_kv_policy("lazyeviction:window=1", kToyShape);
@@ -256,7 +334,8 @@ TEST(Retention, RulesThatMakeNoSenseAreRefused) {
     ASSERT_FALSE(rules.has_value()) << mention;
     EXPECT_NE(rules.error().message.find(mention), std::string::npos) << rules.error().message;
   };
-  refused({.policy = "none", .budget = "25%", .trigger = ""}, "there are cake, duo, h2o");
+  refused({.policy = "none", .budget = "25%", .trigger = ""},
+          "there are cake, chelsea, d2o, duo, h2o, infinipot, kvcrush, kvmerger");
   refused({.policy = "snapkv", .budget = "", .trigger = ""}, "needs a budget");
   refused({.policy = "snapkv", .budget = "20", .trigger = ""}, "needs at least 33");
   refused({.policy = "snapkv", .budget = "1KiB", .trigger = ""}, "0 tokens in each head");
@@ -266,6 +345,11 @@ TEST(Retention, RulesThatMakeNoSenseAreRefused) {
   refused({.policy = "streaming", .budget = "25%", .trigger = "sometimes"}, "prefill, chunk");
   refused({.policy = "streaming", .budget = "lots", .trigger = ""}, "no KV budget");
   refused({.policy = "duo", .budget = "", .trigger = ""}, "duo:gates=FILE");
+  refused({.policy = "razor", .budget = "", .trigger = ""}, "razor:gates=FILE");
+  refused({.policy = "kvcrush:base=kvcrush", .budget = "25%", .trigger = ""}, "itself");
+  refused({.policy = "kvcrush:base=duo", .budget = "25%", .trigger = ""}, "duo:gates=FILE");
+  refused({.policy = "kvcrush:base=d2o", .budget = "25%", .trigger = ""}, "drops nothing by a budget");
+  refused({.policy = "kvcrush:anchor=x", .budget = "25%", .trigger = ""}, "zeros, ones or alternate");
   refused({.policy = "duo:gates=/nowhere.json", .budget = "", .trigger = ""}, "/nowhere.json");
   const std::string gates = gates_file("duo_gates_of_another_model.json", "[[1], [0], [0]]");
   refused({.policy = "duo:gates=" + gates, .budget = "", .trigger = ""}, "the model has 2 KV heads");

@@ -2,35 +2,28 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
 
 namespace godwit {
 
 KvSequence::KvSequence(KvPool& pool, KvShape shape) : pool_(pool), shape_(shape) {
   GODWIT_CHECK(shape.layers > 0 && shape.kv_heads > 0);
   heads_.resize(static_cast<size_t>(shape.layers) * static_cast<size_t>(shape.kv_heads));
-  add_holders();
+  pool_.add_holder(this);
 }
 
 KvSequence::KvSequence(const KvSequence& other)
     : pool_(other.pool_), shape_(other.shape_), heads_(other.heads_), next_position_(other.next_position_) {
   GODWIT_CHECK(!other.sealing(), "a fork amid a step");
   for (const Head& head : heads_)
-    for (PageId page : head.pages) ref(page);
-  add_holders();
+    for (PageId page : head.pages) pool_.ref(page);
+  pool_.add_holder(this);
 }
 
 KvSequence::~KvSequence() {
   settle();
   pool_.remove_holder(this);
-  if (pool_.open() != nullptr) pool_.open()->remove_holder(&open_holder_);
   for (const Head& head : heads_)
-    for (PageId page : head.pages) unref(page);
-}
-
-void KvSequence::add_holders() {
-  pool_.add_holder(this);
-  if (pool_.open() != nullptr) pool_.open()->add_holder(&open_holder_);
+    for (PageId page : head.pages) pool_.unref(page);
 }
 
 std::unique_ptr<KvSequence> KvSequence::fork() const {
@@ -43,8 +36,7 @@ const KvSequence::Head& KvSequence::at(int layer, int head) const {
 }
 
 int32_t KvSequence::position(const Head& head, size_t slot) const {
-  const PageId page = head.pages[slot / page_tokens()];
-  return home(page).position(bare(page), static_cast<uint32_t>(slot % page_tokens()));
+  return pool_.position(head.pages[slot / page_tokens()], static_cast<uint32_t>(slot % page_tokens()));
 }
 
 int32_t KvSequence::position(int layer, int head, size_t slot) const {
@@ -56,8 +48,7 @@ int32_t KvSequence::position(int layer, int head, size_t slot) const {
 float KvSequence::bias(int layer, int head, size_t slot) const {
   const Head& list = at(layer, head);
   GODWIT_CHECK(slot < list.count);
-  const PageId page = list.pages[slot / page_tokens()];
-  return home(page).bias(bare(page), static_cast<uint32_t>(slot % page_tokens()));
+  return pool_.bias(list.pages[slot / page_tokens()], static_cast<uint32_t>(slot % page_tokens()));
 }
 
 size_t KvSequence::slots_before(const Head& head, int32_t end_position) const {
@@ -74,20 +65,17 @@ size_t KvSequence::slots_before(const Head& head, int32_t end_position) const {
 }
 
 void KvSequence::list_pages(int layer, int head, size_t begin, size_t end, std::vector<PageRef>& refs,
-                            int32_t row_position) const {
+                            size_t row) const {
   const Head& list = at(layer, head);
   GODWIT_CHECK(begin <= end && end <= list.pages.size());
+  const size_t sealed_end = row == SIZE_MAX || list.twins.empty() ? SIZE_MAX : pool_.format().sealed_end(row);
   for (size_t i = begin; i < end; ++i) {
-    PageId page = list.pages[i];
-    const int32_t first = home(page).first_position(bare(page));
-    if (!is_open(page) && pool_.format().seals && !pool_.format().sealed_for(first, row_position))
-      page = open_form(list, i);
-    refs.push_back({.page = bare(page),
+    const PageId page = i < sealed_end ? list.pages[i] : open_form(list, i);
+    refs.push_back({.page = page,
                     .ordinal = static_cast<uint32_t>(i),
-                    .first_position = first,
+                    .first_position = pool_.first_position(page),
                     .count = std::min(page_tokens(), list.count - static_cast<uint32_t>(i) * page_tokens()),
-                    .aux = home(page).aux(bare(page)),
-                    .open = is_open(page)});
+                    .aux = pool_.aux(page)});
   }
 }
 
@@ -95,7 +83,7 @@ size_t KvSequence::bytes() const {
   size_t total = 0;
   for (const Head& head : heads_)
     for (const auto* list : {&head.pages, &head.twins})
-      for (PageId page : *list) total += bytes(page);
+      for (PageId page : *list) total += pool_.bytes(page);
   return total;
 }
 
@@ -103,28 +91,29 @@ size_t KvSequence::exclusive_bytes() const {
   size_t total = 0;
   for (const Head& head : heads_)
     for (const auto* list : {&head.pages, &head.twins})
-      for (PageId page : *list) total += shared(page) ? 0 : bytes(page);
+      for (PageId page : *list) total += pool_.shared(page) ? 0 : pool_.bytes(page);
   return total;
 }
 
 KvNeed KvSequence::append_need(int tokens, int32_t first_position) const {
   KvNeed need;
   if (tokens == 0) return need;
-  if (pool_.format().seals) {
-    for (const Head& head : heads_) {
-      need.open_pages += pages_for(head.count + static_cast<uint32_t>(tokens)) - head.pages.size();
-      if (head.count % page_tokens() != 0 && shared(head.pages.back())) need.open_pages += 1;
-      need.pages += sealed_end(first_position + tokens) - sealed_end(first_position);
-    }
-    return need;
-  }
+  const KvFormat& format = pool_.format();
+  size_t& taken = format.seals ? need.open_pages : need.pages;
   for (const Head& head : heads_) {
-    need.pages += pages_for(head.count + static_cast<uint32_t>(tokens)) - head.pages.size();
+    const uint32_t count = head.count + static_cast<uint32_t>(tokens);
+    taken += pages_for(count) - head.pages.size();
+    for (size_t i = format.sealed_end(head.count); format.seals && i < format.sealed_end(count); ++i) {
+      need.pages += 1;
+      const bool partial = i + 1 == head.pages.size() && head.count % page_tokens() != 0;
+      const bool gap = partial && position(head, head.count - 1) + 1 != first_position;
+      need.aux += i < head.pages.size() && (gap || pool_.is_explicit(head.pages[i])) ? 1 : 0;
+    }
     if (head.count % page_tokens() == 0) continue;
     const PageId last = head.pages.back();
     const bool gap = position(head, head.count - 1) + 1 != first_position;
     if (pool_.shared(last)) {
-      need.pages += 1;
+      taken += 1;
       need.aux += gap || pool_.is_explicit(last) ? 1 : 0;
     } else {
       need.aux += gap && !pool_.is_explicit(last) ? 1 : 0;
@@ -136,7 +125,6 @@ KvNeed KvSequence::append_need(int tokens, int32_t first_position) const {
 KvOutcome KvSequence::append(int tokens, int32_t first_position) {
   GODWIT_CHECK(tokens >= 0 && first_position >= next_position_);
   GODWIT_CHECK(int64_t{first_position} + tokens <= INT32_MAX);
-  GODWIT_CHECK(!pool_.format().seals || first_position == next_position_, "sealed pages cannot follow gaps");
   if (tokens == 0) return {};
   settle();
   if (size_t missing = pool_.missing_pages(append_need(tokens, first_position)); missing > 0) return {missing};
@@ -146,38 +134,58 @@ KvOutcome KvSequence::append(int tokens, int32_t first_position) {
   return {};
 }
 
+void KvSequence::append_shared(std::span<const PageId> pages) {
+  GODWIT_CHECK(pages.size() == heads_.size());
+  for (size_t i = 0; i < heads_.size(); ++i) {
+    Head& head = heads_[i];
+    GODWIT_CHECK(head.count % page_tokens() == 0 && pool_.first_position(pages[i]) == next_position_);
+    pool_.ref(pages[i]);
+    head.pages.push_back(pages[i]);
+    head.count += page_tokens();
+  }
+  next_position_ += static_cast<int32_t>(page_tokens());
+}
+
+bool KvSequence::list_column(size_t ordinal, bool open, std::vector<PageId>& pages) const {
+  for (const Head& head : heads_) {
+    GODWIT_CHECK((ordinal + 1) * page_tokens() <= head.count);
+    PageId page = head.pages[ordinal];
+    if (open && ordinal >= head.first_twin && ordinal - head.first_twin < head.twins.size())
+      page = head.twins[ordinal - head.first_twin];
+    if (is_open(page) != open) return false;
+    pages.push_back(page);
+  }
+  return true;
+}
+
 void KvSequence::extend(Head& head, int tokens, int32_t first_position) {
-  const bool seals = pool_.format().seals;
   if (const uint32_t filled = head.count % page_tokens(); filled > 0) {
     PageId& last = head.pages.back();
-    if (shared(last)) replace_by_copy(last);
-    if (!seals && position(head, head.count - 1) + 1 != first_position) GODWIT_CHECK(pool_.make_explicit(last));
-    if (!seals && pool_.is_explicit(last)) set_free_slots(last, filled, first_position);
+    if (pool_.shared(last)) replace_by_copy(last);
+    if (position(head, head.count - 1) + 1 != first_position) GODWIT_CHECK(pool_.make_explicit(last));
+    if (pool_.is_explicit(last)) set_free_slots(last, filled, first_position);
   }
   const uint32_t count = head.count + static_cast<uint32_t>(tokens);
   while (head.pages.size() < pages_for(count)) {
     const auto ahead = static_cast<int32_t>(head.pages.size() * page_tokens() - head.count);
-    std::optional<PageId> page = (seals ? *pool_.open() : pool_).allocate(first_position + ahead);
+    std::optional<PageId> page = pool_.allocate(first_position + ahead, pool_.format().seals);
     GODWIT_CHECK(page.has_value());
-    head.pages.push_back(*page | (seals ? kOpen : 0));
+    head.pages.push_back(*page);
   }
+  if (const KvFormat& format = pool_.format(); format.seals)
+    seal(head, format.sealed_end(head.count), format.sealed_end(count));
   head.count = count;
-  if (seals) seal(head, sealed_end(first_position), sealed_end(first_position + tokens));
-}
-
-// Of a sequence of `tokens` tokens, the ordinal after the last page that is sealed.
-size_t KvSequence::sealed_end(int64_t tokens) const {
-  const KvFormat& format = pool_.format();
-  const int64_t size = format.page_tokens, first = format.open_first / size;
-  return static_cast<size_t>(std::max(first, (tokens - 1) / size - format.open_last / size));
 }
 
 void KvSequence::seal(Head& head, size_t begin, size_t end) {
   head.first_twin = static_cast<uint32_t>(begin);
   for (size_t i = begin; i < end; ++i) {
-    std::optional<PageId> sealed = pool_.allocate(position(head, i * page_tokens()));
+    const PageId open = head.pages[i];
+    std::optional<PageId> sealed = pool_.allocate(pool_.first_position(open));
     GODWIT_CHECK(sealed.has_value());
-    head.twins.push_back(std::exchange(head.pages[i], *sealed));
+    if (pool_.is_explicit(open)) pool_.copy_slots(open, *sealed);
+    head.twins.push_back(open);
+    head.pages[i] = *sealed;
   }
 }
 
@@ -188,34 +196,42 @@ PageId KvSequence::open_form(const Head& head, size_t ordinal) const {
   return head.twins[ordinal - head.first_twin];
 }
 
+bool KvSequence::sealing() const {
+  return std::any_of(heads_.begin(), heads_.end(), [](const Head& head) { return !head.twins.empty(); });
+}
+
 void KvSequence::list_seals(int layer, std::vector<KvSeal>& seals) const {
   for (int head = 0; head < shape_.kv_heads; ++head) {
     const Head& list = at(layer, head);
-    for (size_t i = 0; i < list.twins.size(); ++i)
-      seals.push_back({bare(list.twins[i]), list.pages[list.first_twin + i]});
+    for (size_t i = 0; i < list.twins.size(); ++i) seals.push_back({list.twins[i], list.pages[list.first_twin + i]});
   }
 }
 
 void KvSequence::settle() {
   for (Head& head : heads_) {
-    for (PageId page : head.twins) unref(page);
+    for (PageId page : head.twins) pool_.unref(page);
     head.twins.clear();
   }
 }
 
 int32_t KvSequence::shortest_exact() const {
   const KvFormat& format = pool_.format();
-  const size_t sealed = sealed_end(next_position_);
-  if (!format.seals || sealed == sealed_end(0)) return 0;
-  return static_cast<int32_t>(sealed * page_tokens()) + format.open_last + 1;
+  if (!format.seals) return 0;
+  int32_t least = 0;
+  for (const Head& head : heads_) {
+    const size_t sealed = head.twins.empty() ? format.sealed_end(head.count) : head.first_twin;
+    if (sealed == format.sealed_begin()) continue;
+    const size_t slots = sealed * page_tokens() + static_cast<size_t>(format.open_last);
+    least = std::max(least, position(head, slots - 1) + 1);
+  }
+  return least;
 }
 
 void KvSequence::replace_by_copy(PageId& page) {
-  std::optional<PageId> copy = home(page).copy(bare(page));
+  std::optional<PageId> copy = pool_.copy(page);
   GODWIT_CHECK(copy.has_value());
-  const PageId form = page & kOpen;
-  unref(page);
-  page = *copy | form;
+  pool_.unref(page);
+  page = *copy;
 }
 
 // The whole rest of the page, not just the slots in need: later appends then find their positions uploaded already.
@@ -233,26 +249,32 @@ void KvSequence::tail_slots(int layer, int tokens, std::vector<KvSlot>& slots) c
       const uint32_t slot = list.count - static_cast<uint32_t>(tokens - row);
       const size_t ordinal = slot / page_tokens();
       const PageId page = pool_.format().seals ? open_form(list, ordinal) : list.pages[ordinal];
-      slots.push_back({bare(page), slot % page_tokens()});
+      slots.push_back({page, slot % page_tokens()});
     }
   }
 }
 
 void KvSequence::truncate(int32_t end_position) {
-  GODWIT_CHECK(end_position == 0 || end_position >= std::min(next_position_, shortest_exact()), "{} of {} tokens",
+  GODWIT_CHECK(end_position == 0 || end_position >= std::min(next_position_, shortest_exact()), "to {} of {} tokens",
                end_position, next_position_);
-  settle();
   for (Head& head : heads_) {
     head.count = static_cast<uint32_t>(slots_before(head, end_position));
-    for (size_t i = pages_for(head.count); i < head.pages.size(); ++i) unref(head.pages[i]);
+    for (size_t i = 0; i < head.twins.size(); ++i) {
+      const size_t ordinal = head.first_twin + i;
+      const bool stays = ordinal < pool_.format().sealed_end(head.count);
+      pool_.unref(stays ? head.twins[i] : std::exchange(head.pages[ordinal], head.twins[i]));
+    }
+    head.twins.clear();
+    for (size_t i = pages_for(head.count); i < head.pages.size(); ++i) pool_.unref(head.pages[i]);
     head.pages.resize(pages_for(head.count));
+    if (head.count % page_tokens() > 0) pool_.touch(head.pages.back());  // what is appended now takes others' places
   }
   next_position_ = std::min(next_position_, end_position);
 }
 
 KvOutcome KvSequence::set_biases(int layer, int head, std::span<const uint32_t> slots, std::span<const float> biases) {
   Head& list = at(layer, head);
-  GODWIT_CHECK(slots.size() == biases.size() && !pool_.format().seals);
+  GODWIT_CHECK(slots.size() == biases.size());
   std::vector<bool> changes(list.pages.size());
   for (size_t i = 0; i < slots.size(); ++i) {
     GODWIT_CHECK(slots[i] < list.count && (i == 0 || slots[i] > slots[i - 1]) && !std::isnan(biases[i]));
@@ -263,7 +285,7 @@ KvOutcome KvSequence::set_biases(int layer, int head, std::span<const uint32_t> 
   for (size_t i = 0; i < changes.size(); ++i) {
     if (!changes[i]) continue;
     const bool copied = pool_.shared(list.pages[i]);
-    need.pages += copied ? 1 : 0;
+    (is_open(list.pages[i]) ? need.open_pages : need.pages) += copied ? 1 : 0;
     need.aux += copied || !pool_.is_explicit(list.pages[i]) ? 1 : 0;
   }
   if (size_t missing = pool_.missing_pages(need); missing > 0) return {missing};
@@ -281,11 +303,10 @@ KvOutcome KvSequence::set_biases(int layer, int head, std::span<const uint32_t> 
   return {};
 }
 
-void KvSequence::count(std::span<uint32_t> references, bool open) const {
+void KvSequence::count_references(PageCounts& counts) const {
   for (const Head& head : heads_)
     for (const auto* list : {&head.pages, &head.twins})
-      for (PageId page : *list)
-        if (is_open(page) == open) ++references[bare(page)];
+      for (PageId page : *list) counts.add(page);
 }
 
 Status KvSequence::check_integrity() const {
@@ -296,6 +317,13 @@ Status KvSequence::check_integrity() const {
     if (head.pages.size() != pages_for(head.count))
       return errorf(ErrorCode::kBadData, "layer {} head {}: {} slots in {} pages", layer, kv_head, head.count,
                     head.pages.size());
+    const KvFormat& format = pool_.format();
+    for (size_t page = 0; page < head.pages.size(); ++page) {
+      const bool sealed = page >= format.sealed_begin() && page < format.sealed_end(head.count);
+      if (is_open(head.pages[page]) != (format.seals && !sealed))
+        return errorf(ErrorCode::kBadData, "layer {} head {}: page {} of {} slots has the wrong form", layer, kv_head,
+                      page, head.count);
+    }
     int32_t previous = -1;
     for (size_t slot = 0; slot < head.count; ++slot) {
       const int32_t here = position(head, slot);
@@ -307,8 +335,7 @@ Status KvSequence::check_integrity() const {
     for (const auto* list : {&head.pages, &head.twins}) all.insert(all.end(), list->begin(), list->end());
   }
   for (PageId page : all)
-    if (home(page).references(bare(page)) == 0)
-      return errorf(ErrorCode::kBadData, "KV page {} is listed but free", page);
+    if (pool_.references(page) == 0) return errorf(ErrorCode::kBadData, "KV page {} is listed but free", page);
   std::sort(all.begin(), all.end());
   if (auto twice = std::adjacent_find(all.begin(), all.end()); twice != all.end())
     return errorf(ErrorCode::kBadData, "KV page {} is listed twice in one sequence", *twice);

@@ -8,7 +8,7 @@
 
 #include <gtest/gtest.h>
 
-#include "backend/kv_codes.h"
+#include "backend/kv_codes_testing.h"
 #include "kv/fake_kv_backend.h"
 #include "kv/sequence.h"
 
@@ -20,14 +20,6 @@ struct ModelSlot {
   float bias;
   std::vector<float> k, v;
 };
-
-std::vector<float> as_stored(std::vector<float> numbers, int bits) {
-  if (bits == 0) return numbers;
-  std::vector<uint8_t> codes(numbers.size());
-  const KvCodeScale scale = kv_encode(bits, numbers.data(), numbers.size(), codes.data());
-  for (size_t i = 0; i < codes.size(); ++i) numbers[i] = kv_code_number(bits, codes[i], scale);
-  return numbers;
-}
 
 // K[page_tokens, head_dim], then V, of a page of f32 numbers or of codes in the canonical layout.
 std::vector<float> numbers_of(const std::vector<std::byte>& canonical, const KvFormat& format) {

@@ -115,16 +115,18 @@ class Step {
                   slots_.begin() + static_cast<ptrdiff_t>(segment.row_begin) * c_.kv_heads);
       }
     }
-    if (pool_.open() == nullptr)
-      return be_.kv_write({.format = pool_.format(), .slab = pool_.slab(), .slots = slots_, .k = k, .v = v});
-    const KvPool& open = *pool_.open();
-    be_.kv_write({.format = open.format(), .slab = open.slab(), .slots = slots_, .k = k, .v = v});
+    be_.kv_write({.format = pool_.format(),
+                  .slab = pool_.slab(),
+                  .slots = slots_,
+                  .k = k,
+                  .v = v,
+                  .open_slab = pool_.open_slab()});
     seals_.clear();
     for (const PlannedSegments& group : in_.groups)
       for (const AttentionSegment& segment : group.segments)
         segment.sequence->list_seals(static_cast<int>(layer), seals_);
     if (!seals_.empty())
-      be_.kv_seal({.format = pool_.format(), .open_slab = open.slab(), .slab = pool_.slab(), .pages = seals_});
+      be_.kv_seal({.format = pool_.format(), .open_slab = pool_.open_slab(), .slab = pool_.slab(), .pages = seals_});
   }
 
   void attend(size_t layer, const Tensor& q) {
@@ -132,12 +134,12 @@ class Step {
     plan_.tiles.clear();
     plan_.pages.clear();
     for (const PlannedSegments& group : in_.groups)
-      group.planner->add({.layer = static_cast<int>(layer), .window = settings.window, .segments = group.segments},
-                         plan_);
+      group.planner->add(
+          {.layer = static_cast<int>(layer), .window = settings.window, .segments = group.segments, .q = q}, plan_);
     AttentionArgs args;
     args.format = pool_.format();
     args.slab = pool_.slab();
-    if (pool_.open() != nullptr) args.open_slab = pool_.open()->slab();
+    args.open_slab = pool_.open_slab();
     args.aux = pool_.aux_slab();
     args.plan = &plan_;
     args.q = q;

@@ -43,7 +43,6 @@ def test_wrong_usage_names_the_argument(godwit, arguments, word):
     [
         (["--kv-codec", "q7"], "bf16, f16, f32, kivi, q4, q8"),
         (["--kv-codec", ""], "bf16, f16, f32, kivi, q4, q8"),
-        (["--kv-codec", "kivi", "--kv-policy", "snapkv", "--kv-budget", "25%"], "use f16, bf16, q8 or q4"),
         (["--kv-codec", "q4:last=100"], "multiple of 64"),
         (["--prefill", "bogus"], "dense"),
         (["--decode", "bogus"], "dense"),

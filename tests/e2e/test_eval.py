@@ -1,6 +1,9 @@
 """godwit eval: small measurements of the built-in model."""
 
+import json
 import math
+import re
+import xml.etree.ElementTree
 
 import pytest
 
@@ -70,6 +73,26 @@ def test_recall_table_and_seed(godwit, book_file):
     assert [line.split()[1] for line in lines[1:]] == ["number", "lives", "all"]
 
 
+def test_a_sweep_resumes_and_draws(godwit, book_file, tmp_path):
+    rows, page = tmp_path / "rows.jsonl", tmp_path / "page.html"
+    ask = ("eval", "sweep", "-f", book_file, "--length", "1024", "--facts", "4", "--kind", "number", "--rows", str(rows))
+    ask += ("--kv-budget", "25%", "--question", "late", "--kv-policy", "infinipot")
+    report = godwit.json(*ask, "--html", str(page))
+    assert [row["policy"] for row in report] == ["", "streaming", "random", "infinipot"]
+    full, *others = report
+    assert full["late"]["recall"] == 1 and full["mass_lost"] == 0 and "known" not in full
+    assert all(row["mass_lost"] > 0 and row["kv_bytes_per_token"] < 2000 for row in others)
+    lines = rows.read_text().splitlines()
+    assert len(lines) == 4 and json.loads(lines[3])["answers"][0]["kind"] == "number"
+    assert godwit.json(*ask) == report, "nothing is measured twice, times neither"
+    drawings = re.findall("<svg.*?</svg>", page.read_text(), re.DOTALL)
+    assert len(drawings) == 3 + 4, "recall and KL over bytes, recall over speed; where facts are found by each method"
+    for drawing in drawings:
+        xml.etree.ElementTree.fromstring(drawing)
+    table = godwit(*ask).splitlines()
+    assert table[0].split()[:4] == ["method", "budget", "length", "bytes/tok"] and len(table) == 5
+
+
 @pytest.mark.parametrize(
     "options, word",
     [
@@ -79,7 +102,7 @@ def test_recall_table_and_seed(godwit, book_file):
         (["recall", "--question", "never"], "turns"),
         (["perplexity", "--window", "-3"], "window"),
         (["perplexity", "--window", "999999"], "less than one window"),
-        (["recall", "--kind", "bogus"], "number, hex, lives, keeps"),
+        (["recall", "--kind", "bogus"], "number, hex, lives, keeps, multi, chain, sum, shots"),
         (["recall", "--length", "10"], "10 tokens"),
         (["recall", "--length", "999999"], "999999"),
         (["recall", "--length", "512", "--kind", "number", "--samples", "0"], "samples"),

@@ -1,5 +1,7 @@
 """KV policies on the built-in model: which find a fact in a quarter of the cache, and when the question must be known."""
 
+import json
+
 import pytest
 
 from conftest import words
@@ -46,6 +48,27 @@ def test_who_does_not_look_at_the_question_finds_it_late_too(recall):
     assert row["right"] >= 7 and row["kv_bytes_per_token"] < 1500
 
 
+@pytest.mark.parametrize("policy", ["chelsea", "kvmerger"])
+def test_merging_beats_random_at_equal_bytes(recall, policy):
+    half = ("--kv-budget", "50%")
+    merged, random = (recall("late", "--kv-policy", p, *half) for p in (policy, "random"))
+    assert merged["right"] >= random["right"] + 2
+    assert merged["kv_bytes_per_token"] <= 1.02 * random["kv_bytes_per_token"]
+
+
+def test_heads_that_retrieve_are_found_and_enough(godwit, book, recall, tmp_path):
+    gates = tmp_path / "gates.json"
+    report = godwit.json("tune", "razor", "-o", str(gates), "--tokens", "256")
+    assert report["format"] == "godwit.duo-gates.1" and len(report["gates"]) == 10
+    assert report == json.loads(gates.read_text())
+    best, worst = (recall("late", "--kv-policy", f"razor:gates={gates},recent=128,share=0,threshold={t}") for t in (0.4, 1))
+    assert best["right"] > worst["right"], "no head sees the whole text"
+    assert best["kv_bytes_per_token"] > worst["kv_bytes_per_token"]
+    small = ("--length", "1024", "--facts", "4", "--samples", "1")
+    by_facts = godwit.json("tune", "duo", "-f", "-", "-o", str(gates), *small, stdin=book[:24000].encode())
+    assert by_facts["by"] == "facts" and by_facts["gates"] != report["gates"]
+
+
 def test_streaming_finds_what_is_near_the_end(recall):
     known, late = (recall(question, "--kv-policy", "streaming", *QUARTER) for question in ("known", "late"))
     assert 1 <= late["right"] == known["right"] <= 4
@@ -75,7 +98,7 @@ def test_kl_grows_with_what_is_dropped(godwit, book):
 @pytest.mark.parametrize(
     "options, word",
     [
-        (["--kv-policy", "lru"], "cake, duo, h2o"),
+        (["--kv-policy", "lru"], "cake, chelsea, d2o, duo, h2o"),
         (["--kv-policy", "snapkv"], "needs a budget"),
         (["--kv-budget", "25%"], "without a KV policy"),
         (["--kv-trigger", "chunk"], "without a KV policy"),

@@ -8,7 +8,7 @@ from conftest import BUILTIN, MODELS
 
 BLOCKS_OF_32 = ["q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "iq4_nl", "mxfp4"]
 # Perplexity of the built-in model in this type may be this many times that of its own q8_0.
-BLOCKS_OF_256 = {"q2_k": 12, "q3_k": 2, "q4_k": 1.2, "q5_k": 1.03, "q6_k": 1.02, "iq4_xs": 1.2}
+BLOCKS_OF_256 = {"q2_k": 12, "q3_k": 2, "q4_k": 1.2, "q5_k": 1.06, "q6_k": 1.02, "iq4_xs": 1.2}
 # What only its config.json can say; a GGUF file has no key for it.
 NOT_IN_GGUF = {"llama-yarn-mscale"}
 # In fp32 throughout: the fast targets round activations to bf16 unless weights are stored as f32.

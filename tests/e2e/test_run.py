@@ -148,7 +148,10 @@ def test_greedy_output_does_not_depend_on_how_it_is_computed(godwit, page, optio
 def test_every_simd_target_answers_the_same(godwit):
     targets = godwit.json("methods")["simd"]
     assert targets[-1] == "reference"
-    answers = {target: godwit.json("run", "-p", PROMPT, "-n", "8", "--simd", target) for target in targets}
+    # A question with one answer: where two words are about as likely, targets that round in their own ways may differ.
+    ask = ("run", "--chat", "-p", "My dog is called Rex. What is my dog called?", "-n", "8")
+    answers = {target: godwit.json(*ask, "--simd", target) for target in targets}
+    assert "Rex" in answers[targets[0]]["text"]
     assert all(target in answers[target]["backend"] for target in targets)
     assert {tuple(report["tokens"]) for report in answers.values()} == {tuple(answers[targets[0]]["tokens"])}
     again = godwit.json("run", "-p", PROMPT, "-n", "8", "--simd", targets[0], "--logprobs", "1")["logprobs"]

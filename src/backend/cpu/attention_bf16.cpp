@@ -37,6 +37,8 @@ struct Codes {};  // of the bits that the format says
 #include "backend/cpu/attention_bf16_pack_codes-inl.h"
 #include "backend/cpu/attention_bf16_product-inl.h"
 #include "backend/cpu/attention_bf16_walk-inl.h"
+// After the walk, whose members it defines.
+#include "backend/cpu/attention_bf16_softmax-inl.h"
 
 template <class Engine>
 void attention(Context& context, const AttentionArgs& args) {

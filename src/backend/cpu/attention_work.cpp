@@ -88,8 +88,8 @@ void clear_uncovered(Context& context, const AttentionArgs& args, const Attentio
 
 PageView::PageView(const AttentionArgs& args, const PageRef& ref)
     : k(args.page(ref)),
-      v(k + (ref.open ? args.format.open_format() : args.format).k_bytes()),
-      open(ref.open),
+      v(k + args.format.form(ref.page).k_bytes()),
+      open(is_open(ref.page)),
       count(static_cast<int>(ref.count)),
       min_position(ref.first_position),
       max_position(ref.first_position + count - 1) {

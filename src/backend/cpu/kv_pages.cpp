@@ -54,14 +54,16 @@ void write_slot(const Sizes& sizes, std::byte* page, size_t slot, const float* k
 // Calls write(page, slot, k, v) for every (row, head) of rows [begin, end).
 template <class Write>
 void write_rows(const KvWriteArgs& args, const Sizes& sizes, int64_t begin, int64_t end, const Write& write) {
+  std::byte* slab = args.format.seals ? args.open_slab : args.slab;
   const auto heads = static_cast<size_t>(args.k.shape[1]);
   for (auto row = static_cast<size_t>(begin); row < static_cast<size_t>(end); ++row) {
     const auto* k = reinterpret_cast<const float*>(args.k.data + row * args.k.row_stride_bytes);
     const auto* v = reinterpret_cast<const float*>(args.v.data + row * args.v.row_stride_bytes);
     for (size_t head = 0; head < heads; ++head) {
       const KvSlot slot = args.slots[row * heads + head];
-      GODWIT_CHECK(slot.slot < sizes.page_tokens);
-      write(args.slab + slot.page * sizes.page_bytes, slot.slot, k + head * sizes.head_dim, v + head * sizes.head_dim);
+      GODWIT_CHECK(slot.slot < sizes.page_tokens && is_open(slot.page) == args.format.seals);
+      write(slab + page_index(slot.page) * sizes.page_bytes, slot.slot, k + head * sizes.head_dim,
+            v + head * sizes.head_dim);
     }
   }
 }
@@ -145,16 +147,16 @@ void check_kv_format(const KvFormat& format) {
 }
 
 void kv_write(Context& context, const KvWriteArgs& args) {
-  const Sizes sizes(args.format);
-  GODWIT_CHECK(!args.format.seals);  // tokens are written to open pages
+  const KvFormat format = args.format.seals ? args.format.open_format() : args.format;
+  const Sizes sizes(format);
   GODWIT_CHECK(args.k.rank == 3 && args.k.dtype == DType::kF32 && args.v.dtype == DType::kF32);
   GODWIT_CHECK(args.k.shape == args.v.shape && args.k.shape[2] == args.format.head_dim);
   const int64_t rows = args.k.shape[0];
   GODWIT_CHECK(args.slots.size() == static_cast<size_t>(rows * args.k.shape[1]));
   context.pool.parallel_for((rows + kRowsPerItem - 1) / kRowsPerItem, [&](int64_t item) {
     const int64_t begin = item * kRowsPerItem, end = std::min(rows, begin + kRowsPerItem);
-    if (args.format.has_codes()) return write_codes(args, sizes, begin, end);
-    switch (args.format.dtype) {
+    if (format.has_codes()) return write_codes(args, sizes, begin, end);
+    switch (format.dtype) {
       case DType::kF16:
         return write_numbers<F16>(args, sizes, begin, end);
       case DType::kBF16:
@@ -172,7 +174,7 @@ void kv_seal(Context& context, const KvSealArgs& args) {
   const PageHalf halves[] = {PageHalf::keys(args.format), PageHalf::values(args.format)};
   context.pool.parallel_for(static_cast<int64_t>(args.pages.size()), [&](int64_t item) {
     const KvSeal& seal = args.pages[static_cast<size_t>(item)];
-    const std::byte* open = args.open_slab + seal.open * open_format.page_bytes();
+    const std::byte* open = args.open_slab + page_index(seal.open) * open_format.page_bytes();
     std::byte* sealed = args.slab + seal.sealed * sizes.page_bytes;
     std::vector<float> numbers(std::max(sizes.head_dim, sizes.page_tokens));
     std::vector<uint8_t> codes(numbers.size());

@@ -6,7 +6,6 @@ namespace godwit::cpu {
 
 ObserveWork::ObserveWork(const ObserveArgs& args) : args_(args), shape_(args.attention) {
   const AttentionPlan& plan = *args.attention.plan;
-  GODWIT_CHECK(!args.attention.format.seals, "policies do not drop entries of sealed pages");
   for (const Tensor* output :
        {&args.mass, &args.square, &args.uses, &args.first_use, &args.last_use, &args.longest_gap}) {
     if (!*output && output != &args.mass) continue;

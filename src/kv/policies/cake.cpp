@@ -59,9 +59,7 @@ class Cake final : public KvPolicy {
 
 Result<std::unique_ptr<const KvPolicy>> make(const MethodArgs& args, const KvShape&) {
   GODWIT_ASSIGN(const int64_t window, args.integer("window", 2, 4096));
-  GODWIT_ASSIGN(const int64_t kernel, args.integer("kernel", 1, 1023));
-  if (kernel % 2 == 0)
-    return errorf(ErrorCode::kInvalidArgument, "kernel of KV policy 'cake' is {}; give an odd number", kernel);
+  GODWIT_ASSIGN(const int64_t kernel, args.odd_integer("kernel", 1, 1023));
   GODWIT_ASSIGN(const double gamma, args.real("gamma", 0, 1e6));
   GODWIT_ASSIGN(const double tau1, args.real("tau1", 0.01, 100));
   GODWIT_ASSIGN(const double tau2, args.real("tau2", 0.01, 100));

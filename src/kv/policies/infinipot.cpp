@@ -9,12 +9,6 @@ namespace {
 
 constexpr MethodParam kParams[] = {{"recent", "0.25", "share of the budget for the newest tokens"}};
 
-float norm(std::span<const float> x) {
-  float squares = 0;
-  for (float value : x) squares += value * value;
-  return std::sqrt(squares);
-}
-
 // Rank of each number, the highest first, ties to the newer.
 std::vector<size_t> ranks(std::span<const float> numbers) {
   std::vector<size_t> order(numbers.size()), rank(numbers.size());
@@ -44,8 +38,7 @@ class InfiniPot final : public KvPolicy {
   std::vector<float> value_norms(const KvHeadView& head) const {
     constexpr int kKernels[] = {7, 5, 3, 1};  // early layers look at neighbourhoods, late ones at tokens
     std::vector<float> norms, pooled(head.slots());
-    for (size_t i = 0; i < head.slots(); ++i)
-      norms.push_back(norm(head.values.subspan(i * head.head_dim, head.head_dim)));
+    for (size_t i = 0; i < head.slots(); ++i) norms.push_back(norm(head.value(i)));
     pool_votes(norms, kKernels[4 * head.layer / layers_], false, pooled);
     return pooled;
   }
@@ -56,12 +49,7 @@ class InfiniPot final : public KvPolicy {
     std::vector<float> mean(dim, 0.0F), result;
     for (size_t i = slots - std::min(slots, std::max<size_t>(recent, 1)); i < slots; ++i)
       for (size_t d = 0; d < dim; ++d) mean[d] += head.keys[i * dim + d];
-    const float length = norm(mean);
-    for (size_t i = 0; i < slots; ++i) {
-      const auto key = head.keys.subspan(i * dim, dim);
-      const float dot = std::inner_product(key.begin(), key.end(), mean.begin(), 0.0F);
-      result.push_back(-dot / std::max(norm(key) * length, 1e-20F));
-    }
+    for (size_t i = 0; i < slots; ++i) result.push_back(-cosine(head.key(i), mean));
     return result;
   }
 

@@ -30,9 +30,7 @@ class SnapKv final : public KvPolicy {
 
 Result<std::unique_ptr<const KvPolicy>> make(const MethodArgs& args, const KvShape&) {
   GODWIT_ASSIGN(const int64_t window, args.integer("window", 1, 4096));
-  GODWIT_ASSIGN(const int64_t kernel, args.integer("kernel", 1, 1023));
-  if (kernel % 2 == 0)
-    return errorf(ErrorCode::kInvalidArgument, "kernel of KV policy 'snapkv' is {}; give an odd number", kernel);
+  GODWIT_ASSIGN(const int64_t kernel, args.odd_integer("kernel", 1, 1023));
   const std::string& pool = args.text("pool");
   if (pool != "avg" && pool != "max")
     return errorf(ErrorCode::kInvalidArgument, "pool of KV policy 'snapkv' is '{}'; give avg or max", pool);

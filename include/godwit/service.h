@@ -1,0 +1,73 @@
+// A Service answers many requests at once with one engine: it computes all that generate in one step, reads prompts
+// piece by piece between their tokens, and shares what prompts have in common.
+//
+// An answer is the same tokens that a Session of its own would have given, whatever else goes on. Every limit is hard:
+// a full queue refuses, a request that can never fit fails, and nothing else suffers.
+//
+// Thread-safety: all members from any thread. Callbacks come from the service's own thread, one at a time; they must
+// return soon and may call cancel(), nothing else of the service.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <godwit/engine.h>
+
+namespace godwit {
+
+struct ServiceOptions {
+  int most_running = 32;     // requests that are being answered; the others wait
+  int most_waiting = 256;    // more are refused
+  bool prefix_cache = true;  // K and V of prompts stay, as long as nobody needs the memory
+};
+
+struct ServiceRequest {
+  std::vector<TokenId> prompt;
+  GenerateOptions options;
+  std::string principal;  // who asks: fairness is between principals, and none sees what another's prompts left
+  int priority = 0;       // higher first
+};
+
+struct ServiceAnswer {
+  FinishReason finish = FinishReason::kStop;
+  std::string error;  // not empty: it failed, and why
+  int prompt_tokens = 0;
+  int cached_tokens = 0;  // of them, that were not computed for this request
+  int completion_tokens = 0;
+};
+
+struct ServiceCallbacks {
+  std::function<void(const Piece&)> on_piece;
+  std::function<void(const ServiceAnswer&)> on_end;  // once, and last
+};
+
+struct ServiceStats {
+  size_t running = 0, waiting = 0;
+  uint64_t answered = 0, failed = 0, cancelled = 0, refused = 0, gave_way = 0;
+  uint64_t prompt_tokens = 0, cached_tokens = 0, completion_tokens = 0, steps = 0;
+  size_t prefix_blocks = 0;
+};
+
+class Service {
+ public:
+  // Refuses an engine whose KV policy or decode method works on one session at a time.
+  static Result<std::unique_ptr<Service>> start(const Engine& engine, const ServiceOptions& options);
+  ~Service();  // ends every request as cancelled
+  Service(const Service&) = delete;
+  Service& operator=(const Service&) = delete;
+
+  // kExhausted: the queue is full. kInvalidArgument: the request can never be answered.
+  Result<uint64_t> submit(ServiceRequest request, ServiceCallbacks callbacks);
+  void cancel(uint64_t id);  // on_end follows, soon; unknown ids are ignored
+  ServiceStats stats() const;
+
+ private:
+  struct Impl;
+  explicit Service(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace godwit
