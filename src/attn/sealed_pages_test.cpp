@@ -1,6 +1,8 @@
 // Sequences whose pages are sealed: which form of a page a row reads follows from positions alone, so attention equals
 // the definition on what the codes hold, and no bit depends on how tokens came.
+#include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <random>
 
 #include <gtest/gtest.h>
@@ -35,6 +37,17 @@ std::vector<float> through_codes(std::vector<float> numbers, int bits) {
   return numbers;
 }
 
+// The `keep` numbers of largest magnitude; of equals the first.
+std::vector<float> pruned(const std::vector<float>& numbers, int keep) {
+  std::vector<size_t> order(numbers.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return std::abs(numbers[a]) > std::abs(numbers[b]); });
+  std::vector<float> kept(numbers.size());
+  for (size_t i = 0; i < static_cast<size_t>(keep); ++i) kept[order[i]] = numbers[order[i]];
+  return kept;
+}
+
 // K and V of `tokens` tokens, [token, kv_head, dim], and what their codes hold once sealed.
 struct Text {
   Text(const KvFormat& format, int count, uint32_t seed)
@@ -44,9 +57,15 @@ struct Text {
         sealed_k(k),
         sealed_v(v) {
     for (size_t line = 0; line < k.size(); line += kDim) {
-      copy_line(through_codes({v.begin() + at(line), v.begin() + at(line + kDim)}, format.v_bits), sealed_v, line, 1);
-      if (!format.k_by_dim)
-        copy_line(through_codes({k.begin() + at(line), k.begin() + at(line + kDim)}, format.k_bits), sealed_k, line, 1);
+      const std::vector<float> token_k(k.begin() + at(line), k.begin() + at(line + kDim));
+      const std::vector<float> token_v(v.begin() + at(line), v.begin() + at(line + kDim));
+      if (format.is_sparse()) {
+        copy_line(pruned(token_k, format.k_keep), sealed_k, line, 1);
+        copy_line(pruned(token_v, format.v_keep), sealed_v, line, 1);
+        continue;
+      }
+      copy_line(through_codes(token_v, format.v_bits), sealed_v, line, 1);
+      if (!format.k_by_dim) copy_line(through_codes(token_k, format.k_bits), sealed_k, line, 1);
     }
     if (!format.k_by_dim) return;
     for (size_t page = 0; (page + 1) * kPage * kRow <= k.size(); ++page)
@@ -282,7 +301,8 @@ TEST_P(SealedPages, ANanReachesNoOtherToken) {
 
 INSTANTIATE_TEST_SUITE_P(Codecs, SealedPages,
                          ::testing::Values("kivi:last=0", "kivi", "kivi:k=4,v=4,last=64,first=64", "kivi:k=4",
-                                           "q4:last=128", "q4:first=64", "q4:k=8,last=64,first=128"),
+                                           "q4:last=128", "q4:first=64", "q4:k=8,last=64,first=128", "mustafar:last=0",
+                                           "mustafar:k=0.7,v=0.3,last=64,first=64"),
                          [](const auto& test) {
                            std::string name = test.param;
                            for (char& c : name)

@@ -36,6 +36,9 @@ struct KvFormat {
   int k_bits = 0, v_bits = 0;
   // Codes of K share scale and middle with those of the same dimension and page, not of the same token.
   bool k_by_dim = false;
+  // How many numbers of a token's K and V are stored, those of largest magnitude, with a bitmap that says which; both
+  // 0: all. With pages that are sealed, and without codes.
+  int k_keep = 0, v_keep = 0;
   // Pages are open at first, numbers of open_format() in a slab of their own, and later sealed: the codes above. What a
   // query at slot s reads follows from that alone: pages [sealed_begin(), sealed_end(s)) sealed, and all others open.
   bool seals = false;
@@ -43,6 +46,8 @@ struct KvFormat {
   int open_last = 0;   // slots before the page of a query that it reads from open pages, whole pages
 
   bool has_codes() const { return k_bits != 0; }
+  bool is_sparse() const { return k_keep != 0; }
+  bool packed() const { return has_codes() || is_sparse(); }
   KvFormat open_format() const { return {.dtype = DType::kF16, .head_dim = head_dim, .page_tokens = page_tokens}; }
   KvFormat form(PageId page) const { return is_open(page) ? open_format() : *this; }
   size_t sealed_begin() const { return static_cast<size_t>(open_first / page_tokens); }
@@ -58,15 +63,17 @@ struct KvFormat {
     const size_t open = (static_cast<size_t>(open_first + open_last) + step) / size + 2;
     return pages * page_bytes() + (seals ? std::min(pages, open) * open_format().page_bytes() : 0);
   }
-  size_t k_bytes() const { return half_bytes(k_bits, k_by_dim ? head_dim : page_tokens); }
-  size_t v_bytes() const { return half_bytes(v_bits, page_tokens); }
+  size_t k_bytes() const { return half_bytes(k_bits, k_keep, k_by_dim ? head_dim : page_tokens); }
+  size_t v_bytes() const { return half_bytes(v_bits, v_keep, page_tokens); }
   size_t page_bytes() const { return k_bytes() + v_bytes(); }
   // Explicit slot data of a page that was compacted or merged: int32 position[page_tokens], float bias[page_tokens].
   size_t aux_bytes() const { return static_cast<size_t>(page_tokens) * (sizeof(int32_t) + sizeof(float)); }
 
  private:
-  size_t half_bytes(int bits, int scales) const {
+  size_t half_bytes(int bits, int keep, int scales) const {
     const size_t numbers = static_cast<size_t>(head_dim) * static_cast<size_t>(page_tokens);
+    if (keep != 0)
+      return numbers / 8 + dtype_bytes(dtype, static_cast<size_t>(keep) * static_cast<size_t>(page_tokens));
     if (bits == 0) return dtype_bytes(dtype, numbers);
     return numbers * static_cast<size_t>(bits) / 8 + 2 * dtype_bytes(dtype, static_cast<size_t>(scales));
   }

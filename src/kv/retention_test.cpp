@@ -77,10 +77,11 @@ std::vector<Case> cases(const std::vector<std::string>& policies) {
   KvFormat by_token{.dtype = DType::kF16, .head_dim = 32, .page_tokens = 16, .k_bits = 4, .v_bits = 4};
   by_token.seals = true;
   by_token.open_first = 16;
+  KvFormat sparse{.dtype = DType::kF16, .head_dim = 32, .page_tokens = 16, .k_keep = 16, .v_keep = 10, .seals = true};
   std::vector<Case> all;
   for (const std::string& policy : policies)
     for (const Case& one : {Case{policy, "numbers", kToyFormat}, Case{policy, "sealed_by_dim", by_dim},
-                            Case{policy, "sealed_by_token", by_token}})
+                            Case{policy, "sealed_by_token", by_token}, Case{policy, "sparse", sparse}})
       all.push_back(one);
   return all;
 }

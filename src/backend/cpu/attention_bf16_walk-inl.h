@@ -60,11 +60,12 @@ class Bf16Walk {
           bits(round_up(queries * columns / 16, 32) / 2),
           sums(round_up(queries, 16)),
           scales(kCodes ? 4 * slots + 2 * depth : 0),
+          opened(kCodes ? static_cast<size_t>(shape.head_dim) * static_cast<size_t>(shape.page_tokens) / 2 : 0),
           floats(keys + 2 * values + q + 2 * scores + weights + strip * width + 3 * 64 + sums * 16 + bits + scales +
-                 (kCodes ? sums * 17 : 0) + 2 * State::floats(queries, width)) {}
+                 round_up(opened, 16) + (kCodes ? sums * 17 : 0) + 2 * State::floats(queries, width)) {}
 
     size_t depth, columns, slots, width, strip;
-    size_t keys, values, q, scores, weights, bits, sums, scales, floats;  // floats' worth
+    size_t keys, values, q, scores, weights, bits, sums, scales, opened, floats;  // floats' worth
   };
 
   struct Rows {  // of the block, that see something of a page
@@ -125,6 +126,7 @@ class Bf16Walk {
   float* dim_middle_;
   float* q_sums_;        // [queries]
   float* lane_middles_;  // [queries, 16], sums of weight times middle
+  F16* opened_;          // K or V of a sparse page as numbers
   uint16_t* row_bits_;   // [rows, columns / 16], which slots a row sees
   float* spare_;
   Engine engine_;
@@ -162,6 +164,7 @@ Bf16Walk<T, Engine>::Bf16Walk(const AttentionArgs& args, const AttentionShape& s
     for (float** each : {&dim_scale_, &dim_middle_}) *each = take(at_.depth);
     q_sums_ = take(at_.sums);
     lane_middles_ = take(at_.sums * 16);
+    opened_ = reinterpret_cast<F16*>(take(round_up(at_.opened, 16)));
   }
   row_bits_ = reinterpret_cast<uint16_t*>(take(at_.bits));
   spare_ = next;
@@ -289,64 +292,6 @@ void Bf16Walk<T, Engine>::visit(const PageRef& ref, State& state) {
     std::swap(scores_, next_scores_);
     strip = next;
   }
-}
-
-// K and V become operands. False: values that some row does not see are infinite or NaN.
-template <class T, class Engine>
-bool Bf16Walk<T, Engine>::pack(const PageView& page, Visibility seen, size_t tokens) {
-  const auto head_dim = static_cast<size_t>(shape_.head_dim);
-  const size_t columns = round_up(tokens, 16);
-  using Number = std::conditional_t<kCodes, F16, T>;
-  if constexpr (kCodes) {
-    if (!page.open) {
-      pack_key_codes(page.k, tokens);
-      pack_value_codes(page.k, tokens);
-      return true;
-    }
-    for (float* scale : {key_scale_, value_scale_}) std::fill_n(scale, columns, 1.0f);
-    for (float* middle : {key_middle_, value_middle_}) std::fill_n(middle, columns, 0.0f);
-  }
-  pack_operand(reinterpret_cast<const Number*>(page.k), head_dim, at_.columns, columns, at_.depth, keys_, ahead_);
-  pack_operand(reinterpret_cast<const Number*>(page.v), tokens, head_dim, at_.width, at_.slots, values_, ahead_);
-  return seen == Visibility::kAll || all_finite(values_, 2 * at_.values);
-}
-
-template <class T, class Engine>
-void Bf16Walk<T, Engine>::pack_key_codes(const std::byte* page, size_t tokens) {
-  const PageHalf half = PageHalf::keys(args_.format);
-  const auto head_dim = static_cast<size_t>(shape_.head_dim);
-  const size_t columns = round_up(tokens, 16);
-  const float *scale = nullptr, *middle = nullptr;
-  if (half.by_dim()) {
-    load_dim_scales(half, page, dim_scale_, dim_middle_);
-    scale = dim_scale_;
-    middle = dim_middle_;
-    std::fill_n(key_scale_, columns, 1.0f);
-    std::fill_n(key_middle_, columns, 0.0f);
-  } else {
-    load_scales(half, page, at_.columns, tokens, columns, key_scale_, key_middle_);
-  }
-  if (half.bits() == 8)
-    pack_codes8(page, head_dim, at_.columns, columns, at_.depth, keys_, ahead_);
-  else if (half.bits() == 4)
-    godwit::cpu::pack_key_codes<4>(page, head_dim, at_.columns, columns, at_.depth, scale, middle, keys_, ahead_);
-  else
-    godwit::cpu::pack_key_codes<2>(page, head_dim, at_.columns, columns, at_.depth, scale, middle, keys_, ahead_);
-}
-
-template <class T, class Engine>
-void Bf16Walk<T, Engine>::pack_value_codes(const std::byte* page, size_t tokens) {
-  const PageHalf half = PageHalf::values(args_.format);
-  const auto head_dim = static_cast<size_t>(shape_.head_dim);
-  const size_t lines = std::min(at_.columns, round_up(tokens, 32));
-  const std::byte* from = page + half.offset();
-  load_scales(half, page, at_.columns, tokens, round_up(tokens, 16), value_scale_, value_middle_);
-  if (half.bits() == 8)
-    pack_codes8(from, lines, head_dim, at_.width, at_.slots, values_, ahead_);
-  else if (half.bits() == 4)
-    godwit::cpu::pack_value_codes<4>(from, lines, head_dim, at_.slots, values_, ahead_);
-  else
-    godwit::cpu::pack_value_codes<2>(from, lines, head_dim, at_.slots, values_, ahead_);
 }
 
 template <class T, class Engine>

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <numeric>
 #include <vector>
 
 #include "backend/cpu/page_layout.h"
@@ -117,6 +118,58 @@ void import_codes(const PageHalf& half, const Sizes& sizes, const std::byte* can
   std::memcpy(page + half.offset() + half.code_bytes(), canonical, 2 * half.scales() * sizeof(uint16_t));
 }
 
+// The numbers of each token that have the largest magnitudes; of equals the first ones. NaNs are larger than all
+// others.
+void seal_sparse(const PageHalf& open, const PageHalf& half, const Sizes& sizes, const std::byte* from,
+                 std::byte* page) {
+  std::byte* bitmap = page + half.offset();
+  auto* numbers = reinterpret_cast<uint16_t*>(bitmap + half.bitmap_bytes());
+  std::memset(bitmap, 0, half.bitmap_bytes());
+  const auto* stored = reinterpret_cast<const uint16_t*>(from + open.offset());
+  std::vector<size_t> order(sizes.head_dim);
+  for (size_t token = 0; token < sizes.page_tokens; ++token) {
+    std::iota(order.begin(), order.end(), size_t{0});
+    // Magnitudes of f16 are ordered as their bits are.
+    const auto magnitude = [&](size_t dim) { return stored[half.index(token, dim)] & 0x7fff; };
+    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return magnitude(a) > magnitude(b); });
+    for (size_t i = 0; i < half.kept(); ++i) {
+      const size_t at = half.index(token, order[i]);
+      bitmap[at / 8] |= static_cast<std::byte>(1u << at % 8);
+    }
+  }
+  for (size_t at = 0; at < sizes.head_dim * sizes.page_tokens; ++at)
+    if ((static_cast<unsigned>(bitmap[at / 8]) >> at % 8 & 1) != 0) *numbers++ = stored[at];
+}
+
+// Canonical sparse pages have bitmap[page_tokens, head_dim / 8], then numbers[page_tokens, kept].
+void export_sparse(const PageHalf& half, const Sizes& sizes, const std::byte* page, std::byte* canonical) {
+  const auto* from = reinterpret_cast<const uint16_t*>(page + half.offset() + half.bitmap_bytes());
+  auto* numbers = reinterpret_cast<uint16_t*>(canonical + half.bitmap_bytes());
+  std::memset(canonical, 0, half.bitmap_bytes());
+  for (size_t token = 0; token < sizes.page_tokens; ++token)
+    for (size_t dim = 0; dim < sizes.head_dim; ++dim) {
+      if (!half.is_kept(page, token, dim)) continue;
+      const size_t at = token * sizes.head_dim + dim;
+      canonical[at / 8] |= static_cast<std::byte>(1u << at % 8);
+      *numbers++ = from[half.rank(page, half.index(token, dim))];
+    }
+}
+
+void import_sparse(const PageHalf& half, const Sizes& sizes, const std::byte* canonical, std::byte* page) {
+  const auto* from = reinterpret_cast<const uint16_t*>(canonical + half.bitmap_bytes());
+  auto* numbers = reinterpret_cast<uint16_t*>(page + half.offset() + half.bitmap_bytes());
+  std::memset(page + half.offset(), 0, half.bitmap_bytes());
+  const auto visit = [&](const auto& each) {  // numbers in canonical order
+    for (size_t token = 0; token < sizes.page_tokens; ++token)
+      for (size_t dim = 0; dim < sizes.head_dim; ++dim) {
+        const size_t at = token * sizes.head_dim + dim;
+        if ((static_cast<unsigned>(canonical[at / 8]) >> at % 8 & 1) != 0) each(half.index(token, dim));
+      }
+  };
+  visit([&](size_t at) { page[half.offset() + at / 8] |= static_cast<std::byte>(1u << at % 8); });
+  visit([&](size_t at) { numbers[half.rank(page, at)] = *from++; });
+}
+
 // Copies a matrix [rows, columns] of `Bits` to [columns, rows].
 template <class Bits>
 void transpose(const std::byte* from, std::byte* to, size_t rows, size_t columns) {
@@ -136,6 +189,12 @@ void transpose(size_t element_bytes, const std::byte* from, std::byte* to, size_
 void check_kv_format(const KvFormat& format) {
   GODWIT_CHECK(format.dtype == DType::kF32 || format.dtype == DType::kF16 || format.dtype == DType::kBF16);
   GODWIT_CHECK(format.head_dim > 0 && format.page_tokens > 0);
+  if (format.is_sparse() || format.v_keep != 0) {
+    GODWIT_CHECK(format.dtype == DType::kF16 && format.seals && format.k_bits == 0 && format.v_bits == 0);
+    GODWIT_CHECK(format.page_tokens % 16 == 0 && format.head_dim % 16 == 0 && format.head_dim <= 512);
+    for (int keep : {format.k_keep, format.v_keep}) GODWIT_CHECK(keep > 0 && keep <= format.head_dim);
+    return;
+  }
   if (format.k_bits == 0 && format.v_bits == 0) return;
   GODWIT_CHECK(format.dtype == DType::kF16 && format.page_tokens % 16 == 0);
   for (int bits : {format.k_bits, format.v_bits})
@@ -176,6 +235,10 @@ void kv_seal(Context& context, const KvSealArgs& args) {
     const KvSeal& seal = args.pages[static_cast<size_t>(item)];
     const std::byte* open = args.open_slab + page_index(seal.open) * open_format.page_bytes();
     std::byte* sealed = args.slab + seal.sealed * sizes.page_bytes;
+    if (args.format.is_sparse()) {
+      for (size_t i = 0; i < 2; ++i) seal_sparse(open_halves[i], halves[i], sizes, open, sealed);
+      return;
+    }
     std::vector<float> numbers(std::max(sizes.head_dim, sizes.page_tokens));
     std::vector<uint8_t> codes(numbers.size());
     // A NaN must not reach the tokens that share a dimension's scale with its own: it becomes 0 there, and the token's
@@ -224,6 +287,10 @@ void kv_export(const KvFormat& format, const std::byte* slab, PageId page, std::
   const Sizes sizes(format);
   GODWIT_CHECK(canonical.size() == sizes.page_bytes);
   const std::byte* from = slab + page * sizes.page_bytes;
+  if (format.is_sparse()) {
+    export_sparse(PageHalf::keys(format), sizes, from, canonical.data());
+    return export_sparse(PageHalf::values(format), sizes, from, canonical.data() + sizes.k_bytes);
+  }
   if (format.has_codes()) {
     export_codes(PageHalf::keys(format), sizes, from, canonical.data());
     return export_codes(PageHalf::values(format), sizes, from, canonical.data() + sizes.k_bytes);
@@ -236,6 +303,10 @@ void kv_import(const KvFormat& format, std::byte* slab, PageId page, std::span<c
   const Sizes sizes(format);
   GODWIT_CHECK(canonical.size() == sizes.page_bytes);
   std::byte* to = slab + page * sizes.page_bytes;
+  if (format.is_sparse()) {
+    import_sparse(PageHalf::keys(format), sizes, canonical.data(), to);
+    return import_sparse(PageHalf::values(format), sizes, canonical.data() + sizes.k_bytes, to);
+  }
   if (format.has_codes()) {
     import_codes(PageHalf::keys(format), sizes, canonical.data(), to);
     return import_codes(PageHalf::values(format), sizes, canonical.data() + sizes.k_bytes, to);

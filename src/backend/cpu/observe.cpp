@@ -112,7 +112,7 @@ class VectorWeights {
 };
 
 void observe(Context& context, const ObserveArgs& args) {
-  if (args.attention.format.has_codes()) return observe_with<VectorWeights<Codes>>(context, args);
+  if (args.attention.format.packed()) return observe_with<VectorWeights<Codes>>(context, args);
   switch (args.attention.format.dtype) {
     case DType::kF16:
       return observe_with<VectorWeights<F16>>(context, args);

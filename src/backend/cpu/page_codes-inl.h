@@ -11,14 +11,13 @@
 #include "backend/cpu/attention_math-inl.h"
 #include "backend/cpu/attention_work.h"
 #include "backend/cpu/page_layout.h"
+#include "backend/cpu/page_sparse-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace godwit::cpu {
 namespace HWY_NAMESPACE {
 
-inline constexpr size_t kMaxScales = 512;  // of a page: page_tokens or head_dim
-
-struct Codes {};  // in place of an element's type: the format has the bits
+struct Codes {};  // in place of an element's type: the format says of what kind
 
 using WordVec = hn::Vec<hn::RebindToUnsigned<FloatTag>>;
 
@@ -139,6 +138,7 @@ void widen_value_codes(const PageHalf& half, const KvFormat& format, const std::
 // K of a page as [head_dim, page_tokens].
 inline void widen_key_codes(const KvFormat& format, const std::byte* page, ptrdiff_t ahead, float* to) {
   const PageHalf half = PageHalf::keys(format);
+  if (half.kept() != 0) return widen_sparse(half, page, half.rows(), half.columns(), to);
   if (half.bits() == 8) return widen_key_codes<8>(half, format, page, ahead, to);
   if (half.bits() == 4) return widen_key_codes<4>(half, format, page, ahead, to);
   widen_key_codes<2>(half, format, page, ahead, to);
@@ -148,6 +148,7 @@ inline void widen_key_codes(const KvFormat& format, const std::byte* page, ptrdi
 inline void widen_value_codes(const KvFormat& format, const std::byte* page, ptrdiff_t ahead, size_t tokens,
                               size_t width, float* to) {
   const PageHalf half = PageHalf::values(format);
+  if (half.kept() != 0) return widen_sparse(half, page, std::min(half.rows(), (tokens + 1) / 2 * 2), width, to);
   if (half.bits() == 8) return widen_value_codes<8>(half, format, page, ahead, tokens, width, to);
   if (half.bits() == 4) return widen_value_codes<4>(half, format, page, ahead, tokens, width, to);
   widen_value_codes<2>(half, format, page, ahead, tokens, width, to);

@@ -4,8 +4,12 @@
 // token; which of them, from the lowest bits on, is the field:
 //   K    [dim / 2n][token][dim % 2], field dim % 2n / 2
 //   V    [token / 2][dim / 16n][dim % 16][token % 2], field dim % 16n / 16
-// After the codes of K, and after those of V: f16 scale[], f16 middle[], of page_tokens or of head_dim numbers each.
+// Sparse pages hold K and V each as rows of the matrices above: a bitmap [rows, columns / 8], column 0 in the lowest
+// bit, and then the numbers whose bits are set, row by row. After the codes of K, and after those of V: f16 scale[],
+// f16 middle[], of page_tokens or of head_dim numbers each.
 #pragma once
+
+#include <bit>
 
 #include "backend/kv_codes.h"
 #include "backend/kv_format.h"
@@ -23,7 +27,12 @@ class PageHalf {
   float number(const std::byte* page, size_t token, size_t dim) const {
     const std::byte* half = page + offset_;
     if (bits_ != 0) return kv_code_number(bits_, code(page, token, dim), scale(page, by_dim_ ? dim : token));
-    const size_t at = index(token, dim);
+    size_t at = index(token, dim);
+    if (keep_ != 0) {
+      if (!is_kept(page, token, dim)) return 0;
+      at = rank(page, at);
+      half += bitmap_bytes();
+    }
     if (dtype_ == DType::kF32) return reinterpret_cast<const float*>(half)[at];
     const uint16_t bits = reinterpret_cast<const uint16_t*>(half)[at];
     return dtype_ == DType::kF16 ? f16_to_float(bits) : bf16_to_float(bits);
@@ -31,6 +40,23 @@ class PageHalf {
 
   // --- numbers
   size_t index(size_t token, size_t dim) const { return is_k_ ? dim * tokens_ + token : token * dims_ + dim; }
+
+  // --- sparse pages
+  size_t kept() const { return keep_; }  // of a token
+  size_t tokens() const { return tokens_; }
+  size_t rows() const { return is_k_ ? dims_ : tokens_; }
+  size_t columns() const { return is_k_ ? tokens_ : dims_; }
+  size_t bitmap_bytes() const { return dims_ * tokens_ / 8; }
+  bool is_kept(const std::byte* page, size_t token, size_t dim) const {
+    const size_t at = index(token, dim);
+    return (static_cast<unsigned>(page[offset_ + at / 8]) >> (at % 8) & 1) != 0;
+  }
+  // How many numbers are kept before that of an index.
+  size_t rank(const std::byte* page, size_t at) const {
+    size_t count = 0;
+    for (size_t i = 0; i < at / 8; ++i) count += bits_of(page[offset_ + i]);
+    return count + bits_of(page[offset_ + at / 8] & static_cast<std::byte>((1u << at % 8) - 1));
+  }
 
   // --- codes
   int bits() const { return bits_; }
@@ -64,10 +90,12 @@ class PageHalf {
         is_k_(is_k),
         by_dim_(is_k && format.k_by_dim),
         bits_(is_k ? format.k_bits : format.v_bits),
+        keep_(static_cast<size_t>(is_k ? format.k_keep : format.v_keep)),
         dims_(static_cast<size_t>(format.head_dim)),
         tokens_(static_cast<size_t>(format.page_tokens)),
         offset_(is_k ? 0 : format.k_bytes()) {}
 
+  static size_t bits_of(std::byte byte) { return static_cast<size_t>(std::popcount(static_cast<unsigned>(byte))); }
   size_t codes_per_byte() const { return 8 / static_cast<size_t>(bits_); }
   unsigned mask() const { return (1u << bits_) - 1; }
   unsigned shift(size_t dim) const {
@@ -83,7 +111,7 @@ class PageHalf {
   DType dtype_;
   bool is_k_, by_dim_;
   int bits_;
-  size_t dims_, tokens_, offset_;
+  size_t keep_, dims_, tokens_, offset_;
 };
 
 // Checks what the CPU can store.
