@@ -60,7 +60,7 @@ void add_sweep(Program& program, CLI::App& eval) {
   verb->add_flag("--json", program.json, "Print results as JSON on stdout");
   verb->add_option("-f,--file", sweep->file, "The text to plant facts in")->required();
   verb->add_option("--kv-policy", sweep->policies,
-                   "Policies NAME[:k=v,...] (default: all); random and streaming come along")
+                   "Policies NAME[:k=v,...] (default: all); random and streaming come along; none: codecs alone")
       ->check(kNotEmpty);
   verb->add_option("--kv-budget", sweep->budgets, "Budgets of each policy")->capture_default_str()->check(kNotEmpty);
   verb->add_option("--kv-codec", sweep->codecs, "How K and V are stored; each goes with each policy")

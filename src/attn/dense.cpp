@@ -16,18 +16,21 @@ void add_dense(const PlanRequest& request, AttentionPlan& plan) {
     if (segment.row_begin == segment.row_end) continue;
     const KvSequence& sequence = *segment.sequence;
     const auto page_tokens = static_cast<size_t>(sequence.pool().format().page_tokens);
-    const int32_t end_position = segment.first_position + (segment.row_end - segment.row_begin);
-    const int32_t begin_position = request.window > 0 ? segment.first_position - request.window + 1 : INT32_MIN;
     for (int head = 0; head < sequence.shape().kv_heads; ++head) {
-      size_t begin_slot = sequence.slots_before(request.layer, head, begin_position);
-      size_t end_slot = sequence.slots_before(request.layer, head, end_position);
-      if (begin_slot >= end_slot) continue;
-      AttentionTile tile{.row_begin = segment.row_begin, .row_end = segment.row_end, .kv_head = head};
-      tile.page_begin = static_cast<uint32_t>(plan.pages.size());
-      sequence.list_pages(request.layer, head, begin_slot / page_tokens, (end_slot + page_tokens - 1) / page_tokens,
-                          plan.pages);
-      tile.page_end = static_cast<uint32_t>(plan.pages.size());
-      plan.tiles.push_back(tile);
+      for (const SegmentPart& part : parts_of(segment, request.layer, head)) {
+        const AttentionSegment& rows = part.segment;
+        const int32_t end_position = rows.first_position + (rows.row_end - rows.row_begin);
+        const int32_t begin_position = request.window > 0 ? rows.first_position - request.window + 1 : INT32_MIN;
+        const size_t begin_slot = sequence.slots_before(request.layer, head, begin_position);
+        const size_t end_slot = sequence.slots_before(request.layer, head, end_position);
+        if (begin_slot >= end_slot) continue;
+        AttentionTile tile{.row_begin = rows.row_begin, .row_end = rows.row_end, .kv_head = head};
+        tile.page_begin = static_cast<uint32_t>(plan.pages.size());
+        sequence.list_pages(request.layer, head, begin_slot / page_tokens, (end_slot + page_tokens - 1) / page_tokens,
+                            plan.pages, part.row_slot);
+        tile.page_end = static_cast<uint32_t>(plan.pages.size());
+        plan.tiles.push_back(tile);
+      }
     }
   }
 }

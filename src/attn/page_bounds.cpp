@@ -14,11 +14,11 @@ void PageBounds::update(const KvPool& pool, std::span<const PageRef> pages) {
   missing_.clear();
   for (const PageRef& page : pages) {
     GODWIT_CHECK(page.count == static_cast<uint32_t>(pool.format().page_tokens));
-    if (page.page >= stamps_.size()) {
-      stamps_.resize(page.page + 1);
+    if (index(page.page) >= stamps_.size()) {
+      stamps_.resize(index(page.page) + 1);
       bounds_.resize(stamps_.size() * 2 * dim_);
     }
-    if (stamps_[page.page] != pool.stamp(page.page)) missing_.push_back(page.page);
+    if (stamps_[index(page.page)] != pool.stamp(page.page)) missing_.push_back(page.page);
   }
   for (size_t i = 0; i < missing_.size(); i += kPagesAtOnce)
     read(pool, std::span(missing_).subspan(i, std::min(kPagesAtOnce, missing_.size() - i)));
@@ -38,12 +38,13 @@ void PageBounds::read(const KvPool& pool, std::span<const PageId> pages) {
   const auto rows = static_cast<int64_t>(slots_.size()), columns = static_cast<int64_t>(dim_);
   const Tensor k(scratch_.data(), DType::kF32, {rows, columns});
   const Tensor v(scratch_.data() + k.bytes(), DType::kF32, {rows, columns});
-  backend.kv_read({.format = pool.format(), .slab = pool.slab(), .slots = slots_, .k = k, .v = v});
+  backend.kv_read(
+      {.format = pool.format(), .slab = pool.slab(), .slots = slots_, .k = k, .v = v, .open_slab = pool.open_slab()});
   keys_.resize(slots_.size() * dim_);
   backend.download(std::as_writable_bytes(std::span(keys_)), k.data);
   const float* key = keys_.data();
   for (PageId page : pages) {
-    float *lowest = bounds_.data() + page * 2 * dim_, *highest = lowest + dim_;
+    float *lowest = bounds_.data() + index(page) * 2 * dim_, *highest = lowest + dim_;
     std::copy_n(key, dim_, lowest);
     std::copy_n(key, dim_, highest);
     for (uint32_t slot = 0; slot < page_tokens; ++slot, key += dim_) {
@@ -52,12 +53,12 @@ void PageBounds::read(const KvPool& pool, std::span<const PageId> pages) {
         highest[d] = std::max(highest[d], key[d]);
       }
     }
-    stamps_[page] = pool.stamp(page);
+    stamps_[index(page)] = pool.stamp(page);
   }
 }
 
 float PageBounds::score(PageId page, std::span<const float> q) const {
-  const float *lowest = bounds_.data() + page * 2 * dim_, *highest = lowest + dim_;
+  const float *lowest = bounds_.data() + index(page) * 2 * dim_, *highest = lowest + dim_;
   float sums[16] = {};  // that many chains of additions, which the compiler makes vectors of
   size_t d = 0;
   for (; d + 16 <= dim_; d += 16)

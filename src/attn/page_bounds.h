@@ -19,10 +19,12 @@ class PageBounds {
 
  private:
   void read(const KvPool& pool, std::span<const PageId> pages);
+  // Open and sealed pages side by side.
+  static size_t index(PageId page) { return 2 * page_index(page) + (is_open(page) ? 1 : 0); }
 
   size_t dim_ = 0;
-  std::vector<uint64_t> stamps_;  // by page; 0: unknown
-  std::vector<float> bounds_;     // by page: lowest [dim], highest [dim]
+  std::vector<uint64_t> stamps_;  // by index(page); 0: unknown
+  std::vector<float> bounds_;     // likewise: lowest [dim], highest [dim]
   Buffer scratch_;
   std::vector<PageId> missing_;
   std::vector<KvSlot> slots_;

@@ -9,6 +9,7 @@
 #include <memory>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "backend/attention.h"
 #include "kv/method.h"
@@ -29,6 +30,14 @@ struct PlanRequest {
   std::span<const AttentionSegment> segments;
   Tensor q = {};  // [rows, heads, head_dim] f32: the layer's queries, on the device
 };
+
+// A segment cut where the rows of one KV head begin to read other forms of pages (see KvFormat::seals): each part may
+// be a tile. `row_slot` is the slot of its first row, for KvSequence::list_pages.
+struct SegmentPart {
+  AttentionSegment segment;
+  size_t row_slot = 0;
+};
+std::vector<SegmentPart> parts_of(const AttentionSegment& segment, int layer, int head);
 
 // May keep state between calls; one thread at a time.
 class AttentionPlanner {

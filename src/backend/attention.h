@@ -29,7 +29,7 @@ namespace godwit {
 inline constexpr uint32_t kSegmentPages = 16;  // 1,024 tokens with pages of 64
 
 struct PageRef {
-  PageId page = 0;
+  PageId page = 0;             // kOpenPage says which slab it is of
   uint32_t ordinal = 0;        // index of this page in its head's page list
   int32_t first_position = 0;  // position of slot 0; slots are consecutive while aux == kNoAux
   uint32_t count = 0;          // filled slots
@@ -60,8 +60,9 @@ inline int64_t attention_state_width(int head_dim) {
 
 struct AttentionArgs {
   KvFormat format;
-  const std::byte* slab = nullptr;  // pages
-  const std::byte* aux = nullptr;   // explicit slot data; may be null when no page refers to it
+  const std::byte* slab = nullptr;       // pages
+  const std::byte* open_slab = nullptr;  // open pages, if the format seals
+  const std::byte* aux = nullptr;        // explicit slot data; may be null when no page refers to it
   const AttentionPlan* plan = nullptr;
   Tensor q;          // [rows, q_heads, head_dim] f32
   Tensor positions;  // [rows] i32
@@ -73,6 +74,10 @@ struct AttentionArgs {
   Tensor state = {};     // [rows, q_heads, attention_state_width] f32: what the walk leaves instead, ...
   bool resumes = false;  // ... and goes on from; else it starts anew and rows of no tile get the empty state
   const std::function<void()>* poll = nullptr;  // optional; the calling thread calls it now and then
+
+  const std::byte* page(const PageRef& ref) const {
+    return (is_open(ref.page) ? open_slab : slab) + page_index(ref.page) * format.form(ref.page).page_bytes();
+  }
 };
 
 struct FinishAttentionArgs {

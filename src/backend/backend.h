@@ -76,8 +76,9 @@ struct RouteArgs {
 struct KvWriteArgs {
   KvFormat format;
   std::byte* slab = nullptr;
-  std::span<const KvSlot> slots;  // [rows, kv_heads]
+  std::span<const KvSlot> slots;  // [rows, kv_heads]; of open pages, if the format seals
   Tensor k, v;                    // [rows, kv_heads, head_dim] f32
+  std::byte* open_slab = nullptr;
 };
 
 struct KvReadArgs {
@@ -85,6 +86,18 @@ struct KvReadArgs {
   const std::byte* slab = nullptr;
   std::span<const KvSlot> slots;  // [n]
   Tensor k, v;                    // [n, head_dim] f32, written
+  const std::byte* open_slab = nullptr;
+};
+
+// Open pages become codes. Every slot of them is written.
+struct KvSeal {
+  PageId open, sealed;  // the first is marked kOpenPage
+};
+struct KvSealArgs {
+  KvFormat format;  // of the sealed pages
+  const std::byte* open_slab = nullptr;
+  std::byte* slab = nullptr;
+  std::span<const KvSeal> pages;
 };
 
 struct KvMove {  // one slot's K and V, copied
@@ -126,6 +139,7 @@ class Backend {
   // The KV cache and attention.
   virtual void kv_write(const KvWriteArgs& args) = 0;
   virtual void kv_read(const KvReadArgs& args) = 0;
+  virtual void kv_seal(const KvSealArgs& args) = 0;
   virtual void kv_copy_page(const KvFormat& format, std::byte* slab, PageId from, PageId to) = 0;
   // In order, between two slabs or inside one.
   virtual void kv_move(const KvFormat& format, std::byte* to, const std::byte* from, std::span<const KvMove> moves) = 0;

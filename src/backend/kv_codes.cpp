@@ -39,7 +39,7 @@ KvCodeScale kv_encode(int bits, const float* numbers, size_t count, uint8_t* cod
   }
   low = std::clamp(low, -kF16Max, kF16Max);
   high = std::clamp(high, -kF16Max, kF16Max);
-  const float top = bits == 4 ? 7.5f : 127.0f;
+  const float top = kv_top_level(bits);
   KvCodeScale scale;
   scale.middle = float_to_f16(0.5f * low + 0.5f * high);
   const float middle = f16_to_float(scale.middle);
@@ -47,8 +47,8 @@ KvCodeScale kv_encode(int bits, const float* numbers, size_t count, uint8_t* cod
   const float step = f16_to_float(scale.scale), inverse = step > 0 ? 1 / step : 0;
   for (size_t i = 0; i < count; ++i) {
     const float level = (std::clamp(numbers[i], low, high) - middle) * inverse;
-    if (bits == 4) {
-      const float code = std::clamp(level + 7.5f, 0.0f, 15.0f) + kRound;
+    if (bits < 8) {
+      const float code = std::clamp(level + top, 0.0f, 2 * top) + kRound;
       codes[i] = static_cast<uint8_t>(std::bit_cast<uint32_t>(code) & 15);
     } else {
       const float magnitude = std::min(std::abs(level), 127.0f) + kRound;

@@ -1,4 +1,5 @@
-// Codes of 4 or 8 bits for the K or the V of one token and head: number = middle + scale * level(code), with `middle`
+// Codes of 2, 4 or 8 bits for the K or the V of one token and head (or for one dimension of a page's keys, see
+// KvFormat::k_by_dim; then read "dimension" for "token"): number = middle + scale * level(code), with `middle`
 // and `scale` in f16 and levels evenly spaced around 0. Levels are numbers of few bits, so that products of codes are
 // exact in bf16 and scale and middle can be applied to sums.
 //
@@ -16,9 +17,13 @@ struct KvCodeScale {
   uint16_t scale = 0, middle = 0;  // f16
 };
 
-// 8 bits are sign and magnitude, -127 ... 127; 4 bits are -7.5, -6.5 ... 7.5.
+inline float kv_top_level(int bits) {
+  return bits == 2 ? 1.5f : bits == 4 ? 7.5f : 127.0f;
+}
+
+// 8 bits are sign and magnitude, -127 ... 127; 4 bits are -7.5, -6.5 ... 7.5; 2 bits are -1.5 ... 1.5.
 inline float kv_code_level(int bits, uint8_t code) {
-  if (bits == 4) return static_cast<float>(code) - 7.5f;
+  if (bits < 8) return static_cast<float>(code) - kv_top_level(bits);
   const auto magnitude = static_cast<float>(code & 127);
   return code < 128 ? magnitude : -magnitude;
 }

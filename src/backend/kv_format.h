@@ -7,6 +7,7 @@
 // kv_import of backend.h convert.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -17,25 +18,64 @@ namespace godwit {
 using PageId = uint32_t;
 inline constexpr uint32_t kNoAux = UINT32_MAX;
 
+// Where a format seals pages, the name of an open page carries this mark; what is left without it is the page's index
+// in the slab of open pages.
+inline constexpr PageId kOpenPage = PageId{1} << 31;
+inline bool is_open(PageId page) {
+  return (page & kOpenPage) != 0;
+}
+inline size_t page_index(PageId page) {
+  return page & ~kOpenPage;
+}
+
 struct KvFormat {
   DType dtype = DType::kF16;  // kF32, kF16 or kBF16; the type of scales and middles (kF16) if there are codes
   int head_dim = 0;
   int page_tokens = 64;
-  // Bits of the codes (kv_codes.h) of K and of V, 4 or 8; both 0: numbers of `dtype`.
+  // Bits of the codes (kv_codes.h) of K and of V, 2, 4 or 8; both 0: numbers of `dtype`.
   int k_bits = 0, v_bits = 0;
+  // Codes of K share scale and middle with those of the same dimension and page, not of the same token.
+  bool k_by_dim = false;
+  // How many numbers of a token's K and V are stored, those of largest magnitude, with a bitmap that says which; both
+  // 0: all. With pages that are sealed, and without codes.
+  int k_keep = 0, v_keep = 0;
+  // Pages are open at first, numbers of open_format() in a slab of their own, and later sealed: the codes above. What a
+  // query at slot s reads follows from that alone: pages [sealed_begin(), sealed_end(s)) sealed, and all others open.
+  bool seals = false;
+  int open_first = 0;  // slots at the beginning that stay open, whole pages
+  int open_last = 0;   // slots before the page of a query that it reads from open pages, whole pages
 
   bool has_codes() const { return k_bits != 0; }
-  size_t k_bytes() const { return half_bytes(k_bits); }
-  size_t v_bytes() const { return half_bytes(v_bits); }
+  bool is_sparse() const { return k_keep != 0; }
+  bool packed() const { return has_codes() || is_sparse(); }
+  KvFormat open_format() const { return {.dtype = DType::kF16, .head_dim = head_dim, .page_tokens = page_tokens}; }
+  KvFormat form(PageId page) const { return is_open(page) ? open_format() : *this; }
+  size_t sealed_begin() const { return static_cast<size_t>(open_first / page_tokens); }
+  size_t sealed_end(size_t slot) const {
+    const size_t page = slot / static_cast<size_t>(page_tokens);
+    return std::max(sealed_begin(), page - std::min(page, static_cast<size_t>(open_last / page_tokens)));
+  }
+  // The most that a head of so many slots takes while they are computed in steps of at most `step`: the pages of a step
+  // that are there in both forms, too.
+  size_t most_bytes(size_t slots, size_t step) const {
+    const auto size = static_cast<size_t>(page_tokens);
+    const size_t pages = (slots + size - 1) / size;
+    const size_t open = (static_cast<size_t>(open_first + open_last) + step) / size + 2;
+    return pages * page_bytes() + (seals ? std::min(pages, open) * open_format().page_bytes() : 0);
+  }
+  size_t k_bytes() const { return half_bytes(k_bits, k_keep, k_by_dim ? head_dim : page_tokens); }
+  size_t v_bytes() const { return half_bytes(v_bits, v_keep, page_tokens); }
   size_t page_bytes() const { return k_bytes() + v_bytes(); }
   // Explicit slot data of a page that was compacted or merged: int32 position[page_tokens], float bias[page_tokens].
   size_t aux_bytes() const { return static_cast<size_t>(page_tokens) * (sizeof(int32_t) + sizeof(float)); }
 
  private:
-  size_t half_bytes(int bits) const {
-    const auto tokens = static_cast<size_t>(page_tokens), numbers = static_cast<size_t>(head_dim) * tokens;
+  size_t half_bytes(int bits, int keep, int scales) const {
+    const size_t numbers = static_cast<size_t>(head_dim) * static_cast<size_t>(page_tokens);
+    if (keep != 0)
+      return numbers / 8 + dtype_bytes(dtype, static_cast<size_t>(keep) * static_cast<size_t>(page_tokens));
     if (bits == 0) return dtype_bytes(dtype, numbers);
-    return numbers * static_cast<size_t>(bits) / 8 + 2 * dtype_bytes(dtype, tokens);  // a scale and a middle per token
+    return numbers * static_cast<size_t>(bits) / 8 + 2 * dtype_bytes(dtype, static_cast<size_t>(scales));
   }
 };
 

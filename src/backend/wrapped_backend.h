@@ -49,6 +49,7 @@ class WrappedBackend : public Backend {
 
   void kv_write(const KvWriteArgs& args) override { run(&Backend::kv_write, args); }
   void kv_read(const KvReadArgs& args) override { run(&Backend::kv_read, args); }
+  void kv_seal(const KvSealArgs& args) override { run(&Backend::kv_seal, args); }
   void kv_copy_page(const KvFormat& format, std::byte* slab, PageId from, PageId to) override {
     run(&Backend::kv_copy_page, format, slab, from, to);
   }

@@ -88,6 +88,11 @@ Status Engine::Impl::load(const ModelSource& source) {
   label = source.label();
   weight_bytes = source.weight_bytes();
   GODWIT_ASSIGN(KvFormat format, make_kv_format(options.kv_codec, config.head_dim));
+  if (rank_count > 1 && format.seals)
+    return errorf(ErrorCode::kUnsupported,
+                  "KV codec '{}' does not work over {} ranks: pages travel as they are kept, and some of its are not "
+                  "sealed yet; give f16, q8 or q4 without last= and first=",
+                  options.kv_codec, rank_count);
   GODWIT_ASSIGN(prefill_planner, make_prefill_planner(options.prefill));
   GODWIT_ASSIGN(decode_planner, make_decode_planner(options.decode));
   GODWIT_ASSIGN(repair_planner, make_decode_planner("dense"));
@@ -98,6 +103,11 @@ Status Engine::Impl::load(const ModelSource& source) {
           "decode method '{}' repairs {} tokens at once, and a step has at most {}; give a smaller repair or a "
           "larger prefill chunk",
           options.decode, every, options.prefill_chunk);
+    if (format.seals)
+      return errorf(ErrorCode::kInvalidArgument,
+                    "decode method '{}' computes tokens again, and KV codec '{}' may have sealed pages since; give "
+                    "repair=0 or a codec without open tokens",
+                    options.decode, options.kv_codec);
     if (!options.kv_policy.empty())
       return errorf(ErrorCode::kInvalidArgument,
                     "decode method '{}' computes tokens again, which KV policy '{}' may have dropped entries for; give "
@@ -121,6 +131,7 @@ Status Engine::Impl::load(const ModelSource& source) {
                                      .workspace_bytes = Workspace::bytes(config, options.prefill_chunk, logit_rows),
                                      .context_tokens = options.context_tokens,
                                      .kv_budget_bytes = options.kv_budget_bytes,
+                                     .chunk_tokens = options.prefill_chunk,
                                      .residence = retention ? retention->residence(shape, format) : KvResidence()},
                                     config, format, label));
   GODWIT_ASSIGN(vocabulary, load_vocabulary(source, options.chat_template, options.chat_template_name));

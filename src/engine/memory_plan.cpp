@@ -41,12 +41,16 @@ Result<MemoryPlan> plan_memory(const MemoryRequest& request, const ModelConfig& 
   const auto page_tokens = static_cast<uint64_t>(format.page_tokens);
   auto sequence_bytes = [&](int64_t tokens) {
     const uint64_t slots = request.residence.most_slots(static_cast<uint64_t>(tokens));
-    uint64_t pages = (slots + page_tokens - 1) / page_tokens;
-    if (const auto round = kSegmentPages * static_cast<uint64_t>(request.ranks); request.ranks > 1)
-      pages = std::min(pages, (pages + round - 1) / round * kSegmentPages);
-    if (request.residence.whole()) return saturating_product(pages, column);
+    const auto step = static_cast<uint64_t>(request.chunk_tokens);
+    uint64_t kept = slots;
+    if (const auto round = kSegmentPages * static_cast<uint64_t>(request.ranks); request.ranks > 1) {
+      const uint64_t pages = (slots + page_tokens - 1) / page_tokens;
+      kept = std::min(pages, (pages + round - 1) / round * kSegmentPages) * page_tokens;
+    }
+    if (request.residence.whole()) return saturating_product(heads, format.most_bytes(kept, step));
     // Where entries are dropped, each head may have a page that is not full, and positions beside every page.
-    return saturating_product(pages + 1, column + heads * format.aux_bytes());
+    const uint64_t pages = (slots + 2 * page_tokens - 1) / page_tokens + (format.seals ? step / page_tokens + 2 : 0);
+    return saturating_product(heads, format.most_bytes(slots + page_tokens, step) + pages * format.aux_bytes());
   };
   const int64_t wanted = request.context_tokens > 0 ? request.context_tokens : config.context_length;
   const uint64_t free = request.memory_bytes > 0 ? (usable - fixed) / here : UINT64_MAX / 4;

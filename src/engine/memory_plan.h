@@ -18,6 +18,7 @@ struct MemoryRequest {
   uint64_t workspace_bytes = 0;
   int64_t context_tokens = 0;    // asked for; 0: as long as possible
   uint64_t kv_budget_bytes = 0;  // asked for; 0: derived
+  int64_t chunk_tokens = 0;      // most tokens of a step
   KvResidence residence = {};    // what a sequence holds of its tokens
 };
 

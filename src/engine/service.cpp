@@ -101,10 +101,11 @@ struct Service::Impl final : SchedMemory {
   }
   bool fits(uint64_t, size_t tokens) const override {
     const KvShape shape = engine->model->kv_shape();
-    const auto page_tokens = static_cast<size_t>(engine->pool->format().page_tokens);
-    const size_t pages = (tokens + page_tokens) / page_tokens * static_cast<size_t>(shape.layers * shape.kv_heads);
-    const size_t free = engine->pool->capacity_pages() - engine->pool->pages_in_use();
-    return pages <= free || pages <= free + prefixes->releasable_pages();
+    const KvPool& pool = *engine->pool;
+    const size_t bytes = pool.format().most_bytes(tokens + 1, static_cast<size_t>(engine->options.prefill_chunk)) *
+                         static_cast<size_t>(shape.layers * shape.kv_heads);
+    const size_t free = pool.budget_bytes() - pool.bytes_in_use();
+    return bytes <= free || bytes <= free + prefixes->releasable_bytes();
   }
   size_t begin(uint64_t id) override {
     Work& work = *works.at(id);
@@ -269,6 +270,8 @@ void Service::Impl::step() {
       for (const Rows& rows : prefills)
         prefixes->remember(rows.work->space, std::span(*rows.work->prompt).first(rows.begin + rows.count),
                            *rows.work->sequence);
+    for (const auto& list : {prefills, decodes})
+      for (const Rows& rows : list) rows.work->sequence->settle();
     kv_bytes = engine->pool->bytes_in_use();
   }
   {

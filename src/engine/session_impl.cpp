@@ -50,7 +50,7 @@ void Session::Impl::drop_tokens(size_t count) {
 void Session::Impl::forget_computed(size_t count) {
   std::lock_guard lock(engine->mutex);
   auto left = static_cast<int32_t>(count);
-  if (retention && left < retention->shortest_exact()) left = 0;
+  if (left < sequence->shortest_exact() || (retention && left < retention->shortest_exact())) left = 0;
   unrepaired -= std::min(unrepaired, computed() - static_cast<size_t>(left));
   sequence->truncate(left);
   if (engine->team) engine->team->truncate(team_sequence, left);
@@ -78,6 +78,7 @@ Status Session::Impl::forward(size_t count, AttentionPlanner& planner) {
                                   .groups = {&group, 1},
                                   .phase = phases[begin],
                                   .observer = retention ? retention.get() : watcher});
+  sequence->settle();
   return {};
 }
 

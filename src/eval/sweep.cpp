@@ -209,7 +209,11 @@ Result<std::vector<SweepMethod>> sweep_methods(const std::vector<std::string>& p
   auto add = [&](const std::string& spec) {
     if (std::find(wanted.begin(), wanted.end(), spec) == wanted.end()) wanted.push_back(spec);
   };
-  for (const std::string& spec : policies) add(spec);
+  if (policies == std::vector<std::string>{"none"}) {
+    wanted.clear();
+  } else {
+    for (const std::string& spec : policies) add(spec);
+  }
   if (policies.empty())
     for (const KvPolicyRow* row : all_kv_policies())
       if (row->needs_budget) add(std::string(row->info.name));

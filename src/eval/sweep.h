@@ -24,7 +24,8 @@ struct SweepMethod {
 };
 
 // Every method of a sweep: each policy × budget × codec, each codec alone, and the baselines random and streaming.
-// Policies that take no budget come once. Empty `policies`: all that work without further settings.
+// Policies that take no budget come once. Empty `policies`: all that work without further settings; "none" alone: no
+// policy, so that each codec is measured alone.
 Result<std::vector<SweepMethod>> sweep_methods(const std::vector<std::string>& policies,
                                                const std::vector<std::string>& budgets,
                                                const std::vector<std::string>& codecs, const std::string& trigger);

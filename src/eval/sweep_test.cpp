@@ -46,6 +46,7 @@ TEST(Sweep, TheBaselinesAreInEverySweep) {
                                       "h2o 25%", "full, q8 ", "streaming, q8 50%", "streaming, q8 25%",
                                       "random, q8 50%", "random, q8 25%", "h2o, q8 50%", "h2o, q8 25%"}));
   EXPECT_GE(value_of(sweep_methods({}, {"25%"}, {"f16"}, "")).size(), 10U) << "all policies";
+  EXPECT_EQ(value_of(sweep_methods({"none"}, {"25%"}, {"q8", "q4"}, "")).size(), 2U) << "codecs alone";
   expect_error(sweep_methods({"lru"}, {"25%"}, {"f16"}, ""), ErrorCode::kInvalidArgument, "no KV policy is named");
 }
 

@@ -76,7 +76,13 @@ size_t KvBudget::slots_per_head(int32_t tokens, const KvShape& shape, const KvFo
     case Unit::kBytes:
       break;
   }
-  const uint64_t pages = amount / heads / (format.page_bytes() + format.aux_bytes());
+  const uint64_t bytes = amount / heads, page = format.page_bytes() + format.aux_bytes();
+  uint64_t pages = bytes / page;
+  if (format.seals) {  // the first pages and the last are open, and one that is not full
+    const auto open = static_cast<uint64_t>((format.open_first + format.open_last) / format.page_tokens + 1);
+    const uint64_t open_page = format.open_format().page_bytes() + format.aux_bytes();
+    pages = bytes < open * open_page ? bytes / open_page : open + (bytes - open * open_page) / page;
+  }
   return static_cast<size_t>(pages) * static_cast<size_t>(format.page_tokens);
 }
 

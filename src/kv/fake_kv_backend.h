@@ -41,6 +41,7 @@ class FakeKvBackend final : public Backend {
     }
   }
   void kv_read(const KvReadArgs&) override { absent(); }
+  void kv_seal(const KvSealArgs&) override { absent(); }
   void kv_copy_page(const KvFormat& format, std::byte* slab, PageId from, PageId to) override {
     std::memcpy(slab + to * format.page_bytes(), slab + from * format.page_bytes(), format.page_bytes());
   }

@@ -4,8 +4,6 @@
 #include <cmath>
 #include <map>
 
-#include "kv/slot_stats.h"
-
 namespace godwit {
 
 MergedSlots merge_slots(const KvHeadView& head, std::span<const uint32_t> kept, std::span<const KvMerge> merges) {
@@ -38,25 +36,11 @@ MergedSlots merge_slots(const KvHeadView& head, std::span<const uint32_t> kept, 
   return merged;
 }
 
-Result<KvOutcome> write_merged(KvSequence& sequence, int layer, int head, const MergedSlots& merged, Buffer& scratch) {
+Result<KvOutcome> write_merged(KvSequence& sequence, int layer, int head, const MergedSlots& merged) {
   if (merged.slots.empty()) return KvOutcome();
-  KvPool& pool = sequence.pool();
-  Backend& backend = pool.backend();
   // New biases give shared pages a copy of their own, which may then be written.
   if (KvOutcome outcome = sequence.set_biases(layer, head, merged.slots, merged.biases); !outcome) return outcome;
-  std::vector<PageRef> pages;
-  sequence.list_pages(layer, head, 0, sequence.pages(layer, head), pages);
-  const auto page_tokens = static_cast<uint32_t>(pool.format().page_tokens);
-  std::vector<KvSlot> places;
-  for (uint32_t slot : merged.slots) places.push_back({pages[slot / page_tokens].page, slot % page_tokens});
-  const auto rows = static_cast<int64_t>(places.size()), dim = int64_t{pool.format().head_dim};
-  const size_t bytes = merged.keys.size() * sizeof(float);
-  GODWIT_TRY(ensure_bytes(backend, scratch, 2 * bytes));
-  const Tensor k(scratch.data(), DType::kF32, {rows, 1, dim}), v(scratch.data() + bytes, DType::kF32, {rows, 1, dim});
-  backend.upload(k.data, std::as_bytes(std::span(merged.keys)));
-  backend.upload(v.data, std::as_bytes(std::span(merged.values)));
-  backend.kv_write({.format = pool.format(), .slab = pool.slab(), .slots = places, .k = k, .v = v});
-  for (const KvSlot& place : places) pool.touch(place.page);
+  GODWIT_TRY(sequence.rewrite(layer, head, merged.slots, merged.keys, merged.values));
   return KvOutcome();
 }
 

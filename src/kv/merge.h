@@ -17,6 +17,6 @@ struct MergedSlots {
 MergedSlots merge_slots(const KvHeadView& head, std::span<const uint32_t> kept, std::span<const KvMerge> merges);
 
 // After retain(). An error is kExhausted: the back-end has no memory for the numbers.
-Result<KvOutcome> write_merged(KvSequence& sequence, int layer, int head, const MergedSlots& merged, Buffer& scratch);
+Result<KvOutcome> write_merged(KvSequence& sequence, int layer, int head, const MergedSlots& merged);
 
 }  // namespace godwit

@@ -62,7 +62,7 @@ TEST(KvCodec, TableHasEveryFile) {
     EXPECT_EQ(find_kv_codec(row->info.name).value(), row);
     EXPECT_EQ(make_kv_format(row->info.name, 64)->head_dim, 64);
   }
-  for (const char* name : {"bf16", "f16", "f32", "q4", "q8"})
+  for (const char* name : {"bf16", "f16", "f32", "kivi", "mustafar", "q4", "q8"})
     EXPECT_EQ(std::count(names.begin(), names.end(), name), 1) << name;
   EXPECT_TRUE(std::is_sorted(names.begin(), names.end()));
 }
@@ -77,13 +77,26 @@ TEST(KvCodec, FormatsAndErrors) {
   EXPECT_EQ(make_kv_format("q8", 120)->page_bytes(), 2u * 64 * (120 + 4));
   EXPECT_NE(make_kv_format("q4", 120).error().message.find("120; use q8"), std::string::npos);
   EXPECT_NE(make_kv_format("q4:v=6", 128).error().message.find("4 or 8"), std::string::npos);
+  // Scales and middles of K are of dimensions.
+  EXPECT_EQ(make_kv_format("kivi", 128)->page_bytes(), 2u * 64 * 32 + 4 * 128 + 4 * 64);
+  EXPECT_EQ(make_kv_format("kivi:k=4,v=4", 64)->page_bytes(), 2u * 64 * 32 + 4 * 64 + 4 * 64);
+  EXPECT_NE(make_kv_format("kivi", 96).error().message.find("multiple of 64; this model's is 96"), std::string::npos);
+  EXPECT_NE(make_kv_format("kivi:k=3", 64).error().message.find("2 or 4"), std::string::npos);
+  // A bitmap, and half of the numbers.
+  EXPECT_EQ(make_kv_format("mustafar", 64)->page_bytes(), 2u * 64 * (8 + 32 * 2));
+  EXPECT_EQ(make_kv_format("mustafar:k=0.75,v=0", 128)->page_bytes(), 64u * (16 + 32 * 2 + 16 + 128 * 2));
+  EXPECT_NE(make_kv_format("mustafar", 40).error().message.find("multiple of 16; this model's is 40"),
+            std::string::npos);
+  EXPECT_NE(make_kv_format("q4:last=100", 64).error().message.find("multiple of 64"), std::string::npos);
   auto unknown = make_kv_format("f61", 128);
   ASSERT_FALSE(unknown);
   EXPECT_EQ(unknown.error().code, ErrorCode::kInvalidArgument);
-  EXPECT_EQ(unknown.error().message.rfind("no KV codec is named 'f61'; there are bf16, f16, f32, q4, q8", 0), 0u);
+  EXPECT_EQ(
+      unknown.error().message.rfind("no KV codec is named 'f61'; there are bf16, f16, f32, kivi, mustafar, q4, q8", 0),
+      0u);
   for (const char* nameless : {"", ":bits=2"})
     EXPECT_EQ(make_kv_format(nameless, 128).error().message,
-              "no KV codec is named ''; there are bf16, f16, f32, q4, q8");
+              "no KV codec is named ''; there are bf16, f16, f32, kivi, mustafar, q4, q8");
   EXPECT_EQ(make_kv_format("f16:bits=2", 128).error().message, "KV codec 'f16' takes no parameters, so not 'bits'");
 }
 

@@ -6,26 +6,31 @@
 namespace godwit {
 
 KvPool::KvPool(Backend& backend, const KvFormat& format, size_t budget_bytes)
-    : backend_(backend),
-      format_(format),
-      budget_bytes_(budget_bytes),
-      capacity_pages_(std::min<size_t>(budget_bytes / format.page_bytes(), kNoAux)),
-      // An aux entry belongs to a page in use, so there can't be more.
-      capacity_aux_(std::min(budget_bytes / (format.page_bytes() + format.aux_bytes()), capacity_pages_)) {}
+    : backend_(backend), format_(format), budget_bytes_(budget_bytes) {}
 
 Result<std::unique_ptr<KvPool>> KvPool::create(Backend& backend, const KvFormat& format, size_t budget_bytes) {
   GODWIT_CHECK(format.head_dim > 0 && format.page_tokens > 0);
   std::unique_ptr<KvPool> pool(new KvPool(backend, format, budget_bytes));
-  if (pool->capacity_pages_ == 0)
+  GODWIT_TRY(pool->allocate_slab(pool->slabs_[0], format));
+  if (format.seals) GODWIT_TRY(pool->allocate_slab(pool->slabs_[1], format.open_format()));
+  // An aux entry belongs to a page in use, so there can't be more.
+  pool->capacity_aux_ = budget_bytes / (format.page_bytes() + format.aux_bytes());  // open pages are larger
+  return pool;
+}
+
+Status KvPool::allocate_slab(Slab& slab, const KvFormat& format) {
+  slab.page_bytes = format.page_bytes();
+  slab.capacity = std::min<size_t>(budget_bytes_ / slab.page_bytes, kOpenPage);
+  if (slab.capacity == 0)
     return errorf(ErrorCode::kInvalidArgument,
                   "a KV budget of {} bytes holds no page: one page of {} tokens takes {} bytes; give more",
-                  budget_bytes, format.page_tokens, format.page_bytes());
-  auto slab = backend.allocate(pool->capacity_pages_ * format.page_bytes());
-  if (!slab)
-    return errorf(slab.error().code, "no room for a KV cache of {} bytes: {}; give a smaller KV budget", budget_bytes,
-                  slab.error().message);
-  pool->slab_ = std::move(*slab);
-  return pool;
+                  budget_bytes_, format.page_tokens, slab.page_bytes);
+  auto memory = backend_.allocate(slab.capacity * slab.page_bytes);
+  if (!memory)
+    return errorf(memory.error().code, "no room for a KV cache of {} bytes: {}; give a smaller KV budget",
+                  budget_bytes_, memory.error().message);
+  slab.memory = std::move(*memory);
+  return {};
 }
 
 KvPool::~KvPool() {
@@ -33,8 +38,9 @@ KvPool::~KvPool() {
 }
 
 size_t KvPool::missing_pages(const KvNeed& need) {
-  const size_t page = format_.page_bytes(), aux = format_.aux_bytes();
-  const size_t with_pages = bytes_in_use() + need.pages * page;
+  const size_t page = slabs_[0].page_bytes, aux = format_.aux_bytes();
+  const size_t with_pages =
+      bytes_in_use() - need.freed_bytes + need.pages * page + need.open_pages * slabs_[1].page_bytes;
   const size_t freed = need.freed_pages * page + need.freed_aux * aux;
   const size_t highest = std::max(with_pages, with_pages - std::min(with_pages, freed) + need.aux * aux);
   if (highest > budget_bytes_) return (highest - budget_bytes_ + page - 1) / page;
@@ -42,62 +48,70 @@ size_t KvPool::missing_pages(const KvNeed& need) {
   return 0;
 }
 
-std::optional<PageId> KvPool::allocate(int32_t first_position) {
-  if (bytes_in_use() + format_.page_bytes() > budget_bytes_) return std::nullopt;
+std::optional<PageId> KvPool::allocate(int32_t first_position, bool open) {
+  Slab& slab = slabs_[open ? 1 : 0];
+  if (bytes_in_use() + slab.page_bytes > budget_bytes_) return std::nullopt;
   PageId page;
-  if (!free_pages_.empty()) {
-    page = free_pages_.back();
-    free_pages_.pop_back();
+  if (!slab.free.empty()) {
+    page = slab.free.back();
+    slab.free.pop_back();
   } else {
-    page = static_cast<PageId>(pages_.size());
-    GODWIT_CHECK(page < capacity_pages_);
-    pages_.emplace_back();
+    page = static_cast<PageId>(slab.pages.size());
+    GODWIT_CHECK(page < slab.capacity);
+    slab.pages.emplace_back();
   }
-  pages_[page] = {.references = 1, .first_position = first_position, .aux = kNoAux, .stamp = ++last_stamp_};
-  ++pages_in_use_;
+  slab.pages[page] = {.references = 1, .first_position = first_position, .aux = kNoAux, .stamp = ++last_stamp_};
+  ++slab.in_use;
   note_peak();
-  return page;
+  return open ? page | kOpenPage : page;
 }
 
 std::optional<PageId> KvPool::copy(PageId page) {
-  if (missing_pages({.pages = 1, .aux = is_explicit(page) ? 1u : 0u}) > 0) return std::nullopt;
-  const PageId made = *allocate(pages_[page].first_position);
-  backend_.kv_copy_page(format_, slab(), page, made);
-  if (is_explicit(page)) {
-    GODWIT_CHECK(make_explicit(made));
-    auto from = aux_host_.begin() + static_cast<ptrdiff_t>(pages_[page].aux * aux_words());
-    std::copy_n(from, aux_words(), aux_host_.begin() + static_cast<ptrdiff_t>(pages_[made].aux * aux_words()));
-  }
+  const bool open = is_open(page);
+  KvNeed need{.aux = is_explicit(page) ? 1u : 0u};
+  (open ? need.open_pages : need.pages) = 1;
+  if (missing_pages(need) > 0) return std::nullopt;
+  const PageId made = *allocate(at(page).first_position, open);
+  backend_.kv_copy_page(format_.form(page), slabs_[open ? 1 : 0].memory.data(), static_cast<PageId>(page_index(page)),
+                        static_cast<PageId>(page_index(made)));
+  if (is_explicit(page)) copy_slots(page, made);
   return made;
 }
 
+void KvPool::copy_slots(PageId from, PageId to) {
+  GODWIT_CHECK(make_explicit(to));
+  const auto source = aux_host_.begin() + static_cast<ptrdiff_t>(at(from).aux * aux_words());
+  std::copy_n(source, aux_words(), aux_host_.begin() + static_cast<ptrdiff_t>(at(to).aux * aux_words()));
+}
+
 void KvPool::ref(PageId page) {
-  GODWIT_CHECK(page < pages_.size() && pages_[page].references > 0);
-  ++pages_[page].references;
+  GODWIT_CHECK(page_index(page) < slabs_[is_open(page) ? 1 : 0].pages.size() && at(page).references > 0);
+  ++at(page).references;
 }
 
 void KvPool::unref(PageId page) {
-  GODWIT_CHECK(page < pages_.size() && pages_[page].references > 0);
-  if (--pages_[page].references > 0) return;
-  free_aux(pages_[page]);
-  free_pages_.push_back(page);
-  --pages_in_use_;
+  Slab& slab = slabs_[is_open(page) ? 1 : 0];
+  GODWIT_CHECK(page_index(page) < slab.pages.size() && at(page).references > 0);
+  if (--at(page).references > 0) return;
+  free_aux(at(page));
+  slab.free.push_back(static_cast<PageId>(page_index(page)));
+  --slab.in_use;
 }
 
 int32_t KvPool::position(PageId page, uint32_t slot) const {
-  const Page& info = pages_[page];
+  const Page& info = at(page);
   if (info.aux == kNoAux) return info.first_position + static_cast<int32_t>(slot);
   return aux_host_[info.aux * aux_words() + slot];
 }
 
 float KvPool::bias(PageId page, uint32_t slot) const {
-  const Page& info = pages_[page];
+  const Page& info = at(page);
   if (info.aux == kNoAux) return 0;
   return std::bit_cast<float>(aux_host_[info.aux * aux_words() + static_cast<size_t>(format_.page_tokens) + slot]);
 }
 
 bool KvPool::make_explicit(PageId page) {
-  Page& info = pages_[page];
+  Page& info = at(page);
   GODWIT_CHECK(info.references == 1);
   if (info.aux != kNoAux) return true;
   if (bytes_in_use() + format_.aux_bytes() > budget_bytes_ || !ensure_aux_slab()) return false;
@@ -111,14 +125,14 @@ bool KvPool::make_explicit(PageId page) {
 }
 
 void KvPool::make_implicit(PageId page, int32_t first_position) {
-  Page& info = pages_[page];
+  Page& info = at(page);
   GODWIT_CHECK(info.references == 1);
   free_aux(info);
   info.first_position = first_position;
 }
 
 void KvPool::set_slot(PageId page, uint32_t slot, int32_t position, float bias) {
-  const Page& info = pages_[page];
+  const Page& info = at(page);
   GODWIT_CHECK(info.references == 1 && info.aux != kNoAux && slot < static_cast<uint32_t>(format_.page_tokens));
   int32_t& position_word = aux_host_[info.aux * aux_words() + slot];
   int32_t& bias_word = aux_host_[info.aux * aux_words() + static_cast<size_t>(format_.page_tokens) + slot];
@@ -193,39 +207,46 @@ Status KvPool::check_integrity() const {
     return errorf(kBroken, "KV pool: {} bytes in use, {} at the peak, {} allowed", bytes_in_use(), peak_bytes_,
                   budget_bytes_);
 
-  std::vector<uint32_t> expected(pages_.size());
+  PageCounts expected;
   for (const PageHolder* holder : holders_) holder->count_references(expected);
   std::vector<bool> aux_seen(aux_host_.size() / aux_words());
-  size_t used = 0, used_aux = 0;
-  for (PageId page = 0; page < pages_.size(); ++page) {
-    const Page& info = pages_[page];
-    if (info.references != expected[page])
-      return errorf(kBroken, "KV page {} counts {} references, its holders {}", page, info.references, expected[page]);
-    used += info.references > 0 ? 1 : 0;
-    if (info.aux == kNoAux) continue;
-    if (info.references == 0 || info.aux >= aux_seen.size() || aux_seen[info.aux])
-      return errorf(kBroken, "KV page {} has aux entry {}, which is not its own", page, info.aux);
-    aux_seen[info.aux] = true;
-    ++used_aux;
+  size_t used_aux = 0;
+  for (const bool open : {false, true}) {
+    const Slab& slab = slabs_[open ? 1 : 0];
+    size_t used = 0;
+    if (expected.pages(open) > slab.pages.size())
+      return errorf(kBroken, "holders have {} KV pages, the pool {}", expected.pages(open), slab.pages.size());
+    for (PageId page = 0; page < slab.pages.size(); ++page) {
+      const Page& info = slab.pages[page];
+      const uint32_t held = expected.of(open ? page | kOpenPage : page);
+      if (info.references != held)
+        return errorf(kBroken, "KV page {} counts {} references, its holders {}", page, info.references, held);
+      used += info.references > 0 ? 1 : 0;
+      if (info.aux == kNoAux) continue;
+      if (info.references == 0 || info.aux >= aux_seen.size() || aux_seen[info.aux])
+        return errorf(kBroken, "KV page {} has aux entry {}, which is not its own", page, info.aux);
+      aux_seen[info.aux] = true;
+      ++used_aux;
+    }
+    if (used != slab.in_use) return errorf(kBroken, "KV pool counts {} pages in use; there are {}", slab.in_use, used);
+    std::vector<bool> page_free(slab.pages.size());
+    for (PageId page : slab.free) {
+      if (page >= slab.pages.size() || slab.pages[page].references > 0 || page_free[page])
+        return errorf(kBroken, "KV page {} is in the free list wrongly", page);
+      page_free[page] = true;
+    }
+    if (slab.free.size() + used != slab.pages.size())
+      return errorf(kBroken, "KV pool lost {} pages", slab.pages.size() - used - slab.free.size());
   }
-  if (used != pages_in_use_ || used_aux != aux_in_use_)
-    return errorf(kBroken, "KV pool counts {} pages and {} aux entries in use; there are {} and {}", pages_in_use_,
-                  aux_in_use_, used, used_aux);
-
-  std::vector<bool> page_free(pages_.size());
-  for (PageId page : free_pages_) {
-    if (page >= pages_.size() || pages_[page].references > 0 || page_free[page])
-      return errorf(kBroken, "KV page {} is in the free list wrongly", page);
-    page_free[page] = true;
-  }
+  if (used_aux != aux_in_use_)
+    return errorf(kBroken, "KV pool counts {} aux entries in use; there are {}", aux_in_use_, used_aux);
   for (uint32_t entry : free_aux_) {
     if (entry >= aux_seen.size() || aux_seen[entry])
       return errorf(kBroken, "aux entry {} is in the free list wrongly", entry);
     aux_seen[entry] = true;
   }
-  if (free_pages_.size() + used != pages_.size() || free_aux_.size() + used_aux != aux_seen.size())
-    return errorf(kBroken, "KV pool lost {} pages and {} aux entries", pages_.size() - used - free_pages_.size(),
-                  aux_seen.size() - used_aux - free_aux_.size());
+  if (free_aux_.size() + used_aux != aux_seen.size())
+    return errorf(kBroken, "KV pool lost {} aux entries", aux_seen.size() - used_aux - free_aux_.size());
   return {};
 }
 

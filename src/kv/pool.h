@@ -1,4 +1,5 @@
-// The bytes of a KV cache: pages of one format in one slab of a back-end, under a hard budget.
+// The bytes of a KV cache: pages of one format in a slab of a back-end, under a hard budget. Where the format seals
+// pages (see KvFormat), open ones lie in a second slab under the same budget, and their names carry kOpenPage.
 //
 // A page holds `page_tokens` slots of one (layer, KV head) and has a reference count; a page with more than one
 // reference is shared and must not be modified. The positions of a page's slots are implicit (first_position + slot)
@@ -27,20 +28,40 @@ namespace godwit {
 // What an operation wants of a pool: pages and aux entries to take, and those it gives back before it takes aux
 // entries.
 struct KvNeed {
-  size_t pages = 0, aux = 0;
+  size_t pages = 0, open_pages = 0, aux = 0;
   size_t freed_pages = 0, freed_aux = 0;
+  size_t freed_bytes = 0;  // given back before anything is taken
 
   KvNeed& operator+=(const KvNeed& other) {
-    pages += other.pages, aux += other.aux, freed_pages += other.freed_pages, freed_aux += other.freed_aux;
+    pages += other.pages, open_pages += other.open_pages, aux += other.aux;
+    freed_pages += other.freed_pages, freed_aux += other.freed_aux, freed_bytes += other.freed_bytes;
     return *this;
   }
+};
+
+// How often each page is referred to.
+class PageCounts {
+ public:
+  void add(PageId page) {
+    std::vector<uint32_t>& counts = counts_[is_open(page) ? 1 : 0];
+    if (page_index(page) >= counts.size()) counts.resize(page_index(page) + 1);
+    ++counts[page_index(page)];
+  }
+  uint32_t of(PageId page) const {
+    const std::vector<uint32_t>& counts = counts_[is_open(page) ? 1 : 0];
+    return page_index(page) < counts.size() ? counts[page_index(page)] : 0;
+  }
+  size_t pages(bool open) const { return counts_[open ? 1 : 0].size(); }
+
+ private:
+  std::vector<uint32_t> counts_[2];  // sealed ones, open ones
 };
 
 // Whoever holds references to pages: a sequence, a prefix index, a tier.
 class PageHolder {
  public:
-  // Adds one to references[page] for every reference held.
-  virtual void count_references(std::span<uint32_t> references) const = 0;
+  // Adds every reference held.
+  virtual void count_references(PageCounts& counts) const = 0;
 
  protected:
   ~PageHolder() = default;
@@ -56,15 +77,19 @@ class KvPool {
 
   Backend& backend() const { return backend_; }
   const KvFormat& format() const { return format_; }
-  std::byte* slab() const { return slab_.data(); }
-  const std::byte* aux_slab() const { return aux_slab_.data(); }  // null until a page was explicit
+  std::byte* slab() const { return slabs_[0].memory.data(); }
+  std::byte* open_slab() const { return slabs_[1].memory.data(); }  // null if the format does not seal
+  const std::byte* aux_slab() const { return aux_slab_.data(); }    // null until a page was explicit
 
   size_t budget_bytes() const { return budget_bytes_; }
-  size_t capacity_pages() const { return capacity_pages_; }
-  size_t pages_in_use() const { return pages_in_use_; }
+  size_t capacity_pages() const { return slabs_[0].capacity; }
+  size_t pages_in_use() const { return slabs_[0].in_use + slabs_[1].in_use; }
   size_t aux_in_use() const { return aux_in_use_; }
-  size_t bytes_in_use() const { return pages_in_use_ * format_.page_bytes() + aux_in_use_ * format_.aux_bytes(); }
-  size_t bytes_reserved() const { return slab_.bytes + aux_slab_.bytes; }
+  size_t bytes_in_use() const {
+    return slabs_[0].in_use * slabs_[0].page_bytes + slabs_[1].in_use * slabs_[1].page_bytes +
+           aux_in_use_ * format_.aux_bytes();
+  }
+  size_t bytes_reserved() const { return slabs_[0].memory.bytes + slabs_[1].memory.bytes + aux_slab_.bytes; }
   size_t peak_bytes() const { return peak_bytes_; }  // highest bytes_in_use() so far
 
   // How many pages must become free before `need` can be met; 0: it can be met now. An aux slab that the back-end
@@ -72,20 +97,23 @@ class KvPool {
   size_t missing_pages(const KvNeed& need);
 
   // A page with one reference, implicit positions from first_position on, and unspecified contents.
-  [[nodiscard]] std::optional<PageId> allocate(int32_t first_position);
+  [[nodiscard]] std::optional<PageId> allocate(int32_t first_position, bool open = false);
   // A page with one reference and the contents, positions and biases of `page`.
   [[nodiscard]] std::optional<PageId> copy(PageId page);
   void ref(PageId page);
   void unref(PageId page);  // the last reference frees the page and its aux entry
   // Another number whenever slots of the page that were filled get other contents; appending does not change it.
-  uint64_t stamp(PageId page) const { return pages_[page].stamp; }
-  void touch(PageId page) { pages_[page].stamp = ++last_stamp_; }
-  uint32_t references(PageId page) const { return pages_[page].references; }
+  uint64_t stamp(PageId page) const { return at(page).stamp; }
+  void touch(PageId page) { at(page).stamp = ++last_stamp_; }
+  uint32_t references(PageId page) const { return at(page).references; }
   bool shared(PageId page) const { return references(page) > 1; }
+  size_t bytes(PageId page) const {  // with its aux entry
+    return slabs_[is_open(page) ? 1 : 0].page_bytes + (is_explicit(page) ? format_.aux_bytes() : 0);
+  }
 
   // Slots. Slots past what a holder counts as filled may be asked for too; their values mean nothing.
-  bool is_explicit(PageId page) const { return pages_[page].aux != kNoAux; }
-  uint32_t aux(PageId page) const { return pages_[page].aux; }
+  bool is_explicit(PageId page) const { return at(page).aux != kNoAux; }
+  uint32_t aux(PageId page) const { return at(page).aux; }
   int32_t first_position(PageId page) const { return position(page, 0); }
   int32_t position(PageId page, uint32_t slot) const;
   float bias(PageId page, uint32_t slot) const;
@@ -95,6 +123,7 @@ class KvPool {
   [[nodiscard]] bool make_explicit(PageId page);
   void make_implicit(PageId page, int32_t first_position);
   void set_slot(PageId page, uint32_t slot, int32_t position, float bias);  // REQUIRES: is_explicit(page)
+  void copy_slots(PageId from, PageId to);  // makes `to` explicit. REQUIRES: there is room; is_explicit(from)
   // Uploads aux entries that changed since the last call. Operations of holders end with it.
   void flush_aux();
 
@@ -111,8 +140,17 @@ class KvPool {
     uint32_t aux = kNoAux;
     uint64_t stamp = 0;
   };
+  struct Slab {
+    size_t page_bytes = 0, capacity = 0, in_use = 0;
+    Buffer memory;
+    std::vector<Page> pages;   // as many as were ever in use; later ids are free and their memory untouched
+    std::vector<PageId> free;  // last freed, first used
+  };
 
   KvPool(Backend& backend, const KvFormat& format, size_t budget_bytes);
+  Status allocate_slab(Slab& slab, const KvFormat& format);
+  const Page& at(PageId page) const { return slabs_[is_open(page) ? 1 : 0].pages[page_index(page)]; }
+  Page& at(PageId page) { return slabs_[is_open(page) ? 1 : 0].pages[page_index(page)]; }
   bool ensure_aux_slab();
   uint32_t take_aux();
   void free_aux(Page& page);
@@ -122,16 +160,15 @@ class KvPool {
   Backend& backend_;
   KvFormat format_;
   size_t budget_bytes_;
-  size_t capacity_pages_, capacity_aux_;
+  size_t capacity_aux_ = 0;
 
-  Buffer slab_, aux_slab_;
-  std::vector<Page> pages_;         // as many as were ever in use; later ids are free and their memory untouched
-  std::vector<PageId> free_pages_;  // last freed, first used
+  Slab slabs_[2];  // the format's own pages, and open ones
+  Buffer aux_slab_;
   std::vector<uint32_t> free_aux_;
   std::vector<int32_t> aux_host_;      // [entries ever in use, 2, page_tokens]: positions, then the bits of the biases
   std::vector<uint32_t> aux_changed_;  // entries to upload; may repeat
   uint64_t last_stamp_ = 0;
-  size_t pages_in_use_ = 0, aux_in_use_ = 0, peak_bytes_ = 0;
+  size_t aux_in_use_ = 0, peak_bytes_ = 0;
   std::vector<const PageHolder*> holders_;
 };
 

@@ -12,8 +12,8 @@ constexpr size_t kAux = 4 * 8;
 
 struct Holder final : PageHolder {
   std::vector<PageId> held;
-  void count_references(std::span<uint32_t> references) const override {
-    for (PageId page : held) ++references[page];
+  void count_references(PageCounts& counts) const override {
+    for (PageId page : held) counts.add(page);
   }
 };
 

@@ -22,7 +22,8 @@ PrefixIndex::~PrefixIndex() {
   pool_.remove_holder(this);
   for (const auto& [space, root] : roots_)
     visit(*root, [&](const Node& node) {
-      for (PageId page : node.pages) pool_.unref(page);
+      for (const auto* pages : {&node.pages, &node.open})
+        for (PageId page : *pages) pool_.unref(page);
     });
 }
 
@@ -37,10 +38,11 @@ void PrefixIndex::visit(const Node& node, const Visit& each) const {
   }
 }
 
-void PrefixIndex::count_references(std::span<uint32_t> references) const {
+void PrefixIndex::count_references(PageCounts& counts) const {
   for (const auto& [space, root] : roots_)
     visit(*root, [&](const Node& node) {
-      for (PageId page : node.pages) ++references[page];
+      for (const auto* pages : {&node.pages, &node.open})
+        for (PageId page : *pages) counts.add(page);
     });
 }
 
@@ -56,13 +58,29 @@ PrefixIndex::Node* PrefixIndex::child(const Node& node, std::span<const int32_t>
   return nullptr;
 }
 
-size_t PrefixIndex::matched(std::string_view space, std::span<const int32_t> tokens) const {
+bool PrefixIndex::sealed(size_t block, size_t blocks) const {
+  const KvFormat& format = pool_.format();
+  return !format.seals || (block >= format.sealed_begin() && block < format.sealed_end(blocks * block_tokens_));
+}
+
+std::vector<PrefixIndex::Node*> PrefixIndex::path(std::string_view space, std::span<const int32_t> tokens) const {
+  std::vector<Node*> nodes;
   const auto root = roots_.find(std::string(space));
-  if (root == roots_.end()) return 0;
-  size_t count = 0;
-  for (const Node* node = root->second.get(); (node = child(*node, block(tokens, count))) != nullptr;)
-    count += block_tokens_;
-  return count;
+  if (root == roots_.end()) return nodes;
+  for (Node* node = root->second.get(); (node = child(*node, block(tokens, nodes.size() * block_tokens_))) != nullptr;)
+    nodes.push_back(node);
+  const auto there = [&](size_t i) { return !(sealed(i, nodes.size()) ? nodes[i]->pages : nodes[i]->open).empty(); };
+  for (size_t i = nodes.size(); i > 0;)
+    if (!there(--i)) {
+      // A shorter prefix may want it open, but none that holds it wants it sealed.
+      nodes.resize(sealed(i, nodes.size()) ? nodes.size() - 1 : i);
+      i = nodes.size();
+    }
+  return nodes;
+}
+
+size_t PrefixIndex::matched(std::string_view space, std::span<const int32_t> tokens) const {
+  return path(space, tokens).size() * block_tokens_;
 }
 
 // A use makes a block worth what it costs, counted from now.
@@ -76,29 +94,31 @@ void PrefixIndex::use(Node& node) {
 
 size_t PrefixIndex::share(std::string_view space, std::span<const int32_t> tokens, KvSequence& sequence) {
   GODWIT_CHECK(sequence.next_position() == 0);
-  const auto root = roots_.find(std::string(space));
-  if (root == roots_.end()) return 0;
-  size_t count = 0;
-  for (Node* node = root->second.get(); (node = child(*node, block(tokens, count))) != nullptr;) {
-    sequence.append_shared(node->pages);
-    use(*node);
-    count += block_tokens_;
+  const std::vector<Node*> nodes = path(space, tokens);
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    sequence.append_shared(sealed(i, nodes.size()) ? nodes[i]->pages : nodes[i]->open);
+    use(*nodes[i]);
   }
-  return count;
+  return nodes.size() * block_tokens_;
 }
 
-PrefixIndex::Node* PrefixIndex::add_child(Node& node, std::span<const int32_t> block, const KvSequence& sequence) {
+PrefixIndex::Node* PrefixIndex::add_child(Node& node, std::span<const int32_t> block) {
   auto made = std::make_unique<Node>();
   Node* added = made.get();
   added->parent = &node;
   added->tokens.assign(block.begin(), block.end());
   added->depth = node.parent == nullptr ? 0 : node.depth + block_tokens_;
-  sequence.list_column(added->depth / block_tokens_, added->pages);
-  for (PageId page : added->pages) pool_.ref(page);
   if (node.children.empty()) leaves_.erase(&node);
   node.children.emplace(hash_of(block), std::move(made));
   ++blocks_;
   return added;
+}
+
+void PrefixIndex::keep(std::vector<PageId>& pages, const Node& node, const KvSequence& sequence, bool open) {
+  std::vector<PageId> column;
+  if (!pages.empty() || !sequence.list_column(node.depth / block_tokens_, open, column)) return;
+  for (PageId page : column) pool_.ref(page);
+  pages = std::move(column);
 }
 
 void PrefixIndex::remember(std::string_view space, std::span<const int32_t> tokens, const KvSequence& sequence) {
@@ -107,25 +127,34 @@ void PrefixIndex::remember(std::string_view space, std::span<const int32_t> toke
   auto& root = roots_[std::string(space)];
   if (!root) root = std::make_unique<Node>();
   Node* node = root.get();
+  // Open: the first ones, and so many of the last that a sequence can go on after the last block or the one before it,
+  // as one does that begins with the very same tokens and has to compute the last of them.
+  const KvFormat& format = pool_.format();
+  const size_t blocks = tokens.size() / block_tokens_, open_before = static_cast<size_t>(format.open_first);
+  const size_t open_after = static_cast<size_t>(format.open_last) + 2 * block_tokens_;
   for (size_t begin = 0; !block(tokens, begin).empty(); begin += block_tokens_) {
     Node* next = child(*node, block(tokens, begin));
-    if (next == nullptr) next = add_child(*node, block(tokens, begin), sequence);
+    if (next == nullptr) next = add_child(*node, block(tokens, begin));
+    keep(next->pages, *next, sequence, false);
+    if (format.seals && (begin < open_before || begin + open_after >= blocks * block_tokens_))
+      keep(next->open, *next, sequence, true);
     use(*next);
     node = next;
   }
 }
 
 size_t PrefixIndex::drop(Node* leaf) {
-  const size_t before = pool_.pages_in_use();
+  const size_t before = pool_.bytes_in_use();
   leaves_.erase(leaf);
   spent_ = std::max(spent_, leaf->worth);
-  for (PageId page : leaf->pages) pool_.unref(page);
+  for (const auto* pages : {&leaf->pages, &leaf->open})
+    for (PageId page : *pages) pool_.unref(page);
   Node* parent = leaf->parent;
   const auto [begin, end] = parent->children.equal_range(hash_of(leaf->tokens));
   parent->children.erase(std::find_if(begin, end, [&](const auto& entry) { return entry.second.get() == leaf; }));
   --blocks_;
   if (parent->children.empty() && parent->parent != nullptr) leaves_.insert(parent);
-  return before - pool_.pages_in_use();
+  return (before - pool_.bytes_in_use()) / pool_.format().page_bytes();
 }
 
 size_t PrefixIndex::release(size_t pages) {
@@ -133,7 +162,9 @@ size_t PrefixIndex::release(size_t pages) {
   // Leaves that sequences use would free nothing, and so would their ancestors: a sequence holds its whole prefix.
   for (auto it = leaves_.begin(); it != leaves_.end() && freed < pages;) {
     Node* leaf = *it;
-    if (std::all_of(leaf->pages.begin(), leaf->pages.end(), [&](PageId page) { return pool_.shared(page); })) {
+    const auto used = [&](PageId page) { return pool_.shared(page); };
+    if (std::all_of(leaf->pages.begin(), leaf->pages.end(), used) &&
+        std::all_of(leaf->open.begin(), leaf->open.end(), used)) {
       ++it;
       continue;
     }
@@ -143,13 +174,14 @@ size_t PrefixIndex::release(size_t pages) {
   return freed;
 }
 
-size_t PrefixIndex::releasable_pages() const {
-  size_t count = 0;
+size_t PrefixIndex::releasable_bytes() const {
+  size_t bytes = 0;
   for (const auto& [space, root] : roots_)
     visit(*root, [&](const Node& node) {
-      for (PageId page : node.pages) count += pool_.shared(page) ? 0 : 1;
+      for (const auto* pages : {&node.pages, &node.open})
+        for (PageId page : *pages) bytes += pool_.shared(page) ? 0 : pool_.bytes(page);
     });
-  return count;
+  return bytes;
 }
 
 }  // namespace godwit

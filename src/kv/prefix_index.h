@@ -5,6 +5,9 @@
 // Under one *space* K and V are interchangeable: it stands for model, codec, whoever may see them, and all else they
 // depend on. Nothing is found across spaces.
 //
+// Where the format seals pages, a block may be there open, sealed or both. A sequence can go on after a block if those
+// before it are there in the forms that it would have itself; open ones are kept at the ends of what was remembered.
+//
 // What goes when memory is wanted: leaves, the cheapest first by GreedyDual (Cao and Irani, USITS 1997). A block is
 // worth what computing it again would cost, counted from the worth of the last one that went; every use counts it anew.
 // So a block that was costly and one that was just used stay.
@@ -36,7 +39,7 @@ class PrefixIndex final : private PageHolder {
   PrefixIndex(const PrefixIndex&) = delete;
   PrefixIndex& operator=(const PrefixIndex&) = delete;
 
-  // How many of the tokens are there, in whole blocks.
+  // How many of the tokens are there, in whole blocks that a sequence can go on after.
   size_t matched(std::string_view space, std::span<const int32_t> tokens) const;
   // Puts what is there of the tokens into an empty sequence and says how many they are. A sequence needs a token to
   // compute: give all but the last.
@@ -50,14 +53,14 @@ class PrefixIndex final : private PageHolder {
   void clear() { release(SIZE_MAX); }
 
   size_t blocks() const { return blocks_; }
-  size_t releasable_pages() const;  // what clear() would free
+  size_t releasable_bytes() const;  // what clear() would free
 
  private:
   struct Node {
     Node* parent = nullptr;
     std::vector<int32_t> tokens;
-    std::vector<PageId> pages;
-    size_t depth = 0;  // tokens before it
+    std::vector<PageId> pages, open;  // open: where the format seals
+    size_t depth = 0;                 // tokens before it
     double worth = 0;
     std::unordered_multimap<uint64_t, std::unique_ptr<Node>> children;  // by the hash of their tokens
   };
@@ -65,9 +68,13 @@ class PrefixIndex final : private PageHolder {
     bool operator()(const Node* a, const Node* b) const { return a->worth != b->worth ? a->worth < b->worth : a < b; }
   };
 
-  void count_references(std::span<uint32_t> references) const override;
+  void count_references(PageCounts& counts) const override;
   Node* child(const Node& node, std::span<const int32_t> block) const;
-  Node* add_child(Node& node, std::span<const int32_t> block, const KvSequence& sequence);
+  Node* add_child(Node& node, std::span<const int32_t> block);
+  // The nodes of the tokens' blocks, as many as matched() says.
+  std::vector<Node*> path(std::string_view space, std::span<const int32_t> tokens) const;
+  bool sealed(size_t block, size_t blocks) const;  // how a sequence of so many blocks has it
+  void keep(std::vector<PageId>& pages, const Node& node, const KvSequence& sequence, bool open);
   void use(Node& node);
   size_t drop(Node* leaf);  // the pages that became free
   std::span<const int32_t> block(std::span<const int32_t> tokens, size_t begin) const;

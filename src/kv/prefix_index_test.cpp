@@ -66,7 +66,7 @@ TEST_F(PrefixIndexTest, KeepsPagesAfterTheirSequencesAndFreesThemWhenAsked) {
     index.remember("a", text, *sequence);
   }
   EXPECT_EQ(pool->pages_in_use(), 4 * kColumn);
-  EXPECT_EQ(index.releasable_pages(), 4 * kColumn);
+  EXPECT_EQ(index.releasable_bytes(), 4 * kColumn * pool->format().page_bytes());
   EXPECT_EQ(index.release(1), kColumn);  // a block is the least that goes, and the last one goes first
   EXPECT_EQ(index.matched("a", text), 12u);
   index.clear();
@@ -79,7 +79,7 @@ TEST_F(PrefixIndexTest, WhatSequencesUseIsNotReleased) {
   const Tokens text = counting(0, 16);
   auto sequence = computed(text);
   index.remember("a", text, *sequence);
-  EXPECT_EQ(index.releasable_pages(), 0u);
+  EXPECT_EQ(index.releasable_bytes(), 0u);
   EXPECT_EQ(index.release(1), 0u);
   EXPECT_EQ(index.matched("a", text), 16u);
   check();
@@ -113,7 +113,8 @@ TEST_F(PrefixIndexTest, RandomWalk) {
     ASSERT_EQ(static_cast<size_t>(sequence->next_position()), found);
     const auto rest = static_cast<int>(tokens.size() - found);
     if (KvOutcome outcome = sequence->append(rest); !outcome) {
-      const size_t could = index.releasable_pages(), freed = index.release(outcome.missing_pages);
+      const size_t could = index.releasable_bytes() / pool->format().page_bytes(),
+                   freed = index.release(outcome.missing_pages);
       ASSERT_TRUE(freed >= outcome.missing_pages || freed == could);
       if (!sequence->append(rest)) {
         sequence.reset();

@@ -91,6 +91,7 @@ Result<std::vector<KvSlotStats>> QueryWindow::look(const KvSequence& sequence, i
   AttentionArgs args;
   args.format = pool.format();
   args.slab = pool.slab();
+  args.open_slab = pool.open_slab();
   args.aux = pool.aux_slab();
   args.plan = &plan;
   args.q = layer_queries(layer).slice(0, written_);

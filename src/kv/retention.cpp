@@ -191,7 +191,8 @@ Status KvRetention::read_keys_values(int layer, int head) {
   const auto numbers = static_cast<size_t>(rows * dim);
   GODWIT_TRY(ensure_bytes(backend, scratch_, 2 * numbers * sizeof(float)));
   const Tensor k(scratch_.data(), DType::kF32, {rows, dim}), v(scratch_.data() + k.bytes(), DType::kF32, {rows, dim});
-  backend.kv_read({.format = pool.format(), .slab = pool.slab(), .slots = slots, .k = k, .v = v});
+  backend.kv_read(
+      {.format = pool.format(), .slab = pool.slab(), .slots = slots, .k = k, .v = v, .open_slab = pool.open_slab()});
   keys_.resize(numbers);
   values_.resize(numbers);
   backend.download(std::as_writable_bytes(std::span(keys_)), k.data);
@@ -222,7 +223,7 @@ Status KvRetention::drop(std::span<const ScoredHead> heads, std::span<const std:
       if (KvOutcome outcome = sequence_.retain(layer, head, stay); !outcome) return full(outcome);
       if (totals_) totals_->retain(layer, head, stay);
       // A merge that there is no memory for is a drop: less was kept than could have been, and nothing is wrong.
-      GODWIT_ASSIGN(const KvOutcome outcome, write_merged(sequence_, layer, head, merged, scratch_));
+      GODWIT_ASSIGN(const KvOutcome outcome, write_merged(sequence_, layer, head, merged));
       if (!outcome) return full(outcome);
     }
   }

@@ -64,9 +64,31 @@ bool sums_nothing(const std::string& spec) {
   return make_kv_policy(spec, kToyShape)->policy->needs().queries != KvNeeds::Queries::kAll;
 }
 
-class RetentionTest : public testing::TestWithParam<std::string> {};
-class BudgetedTest : public testing::TestWithParam<std::string> {};
-class NotSummingTest : public testing::TestWithParam<std::string> {};
+// Every policy with numbers, and with codes of pages that are sealed.
+struct Case {
+  std::string policy;
+  const char* name;
+  KvFormat format;
+};
+std::vector<Case> cases(const std::vector<std::string>& policies) {
+  KvFormat by_dim{.dtype = DType::kF16, .head_dim = 64, .page_tokens = 16, .k_bits = 2, .v_bits = 4};
+  by_dim.k_by_dim = by_dim.seals = true;
+  by_dim.open_last = 16;
+  KvFormat by_token{.dtype = DType::kF16, .head_dim = 32, .page_tokens = 16, .k_bits = 4, .v_bits = 4};
+  by_token.seals = true;
+  by_token.open_first = 16;
+  KvFormat sparse{.dtype = DType::kF16, .head_dim = 32, .page_tokens = 16, .k_keep = 16, .v_keep = 10, .seals = true};
+  std::vector<Case> all;
+  for (const std::string& policy : policies)
+    for (const Case& one : {Case{policy, "numbers", kToyFormat}, Case{policy, "sealed_by_dim", by_dim},
+                            Case{policy, "sealed_by_token", by_token}, Case{policy, "sparse", sparse}})
+      all.push_back(one);
+  return all;
+}
+
+class RetentionTest : public testing::TestWithParam<Case> {};
+class BudgetedTest : public testing::TestWithParam<Case> {};
+class NotSummingTest : public testing::TestWithParam<Case> {};
 
 TEST_P(RetentionTest, BudgetsAreExact) {
   constexpr size_t kHeads = 6;
@@ -74,9 +96,10 @@ TEST_P(RetentionTest, BudgetsAreExact) {
     for (const char* trigger : {"prefill", "chunk", "24"}) {
       for (int chunk : {64, 100}) {
         SCOPED_TRACE(fmt::format("{} {} chunk {}", budget, trigger, chunk));
-        Toy toy({.policy = GetParam(), .budget = budget, .trigger = trigger, .prefill_chunk = chunk});
+        Toy toy({.policy = GetParam().policy, .budget = budget, .trigger = trigger, .prefill_chunk = chunk}, 1,
+                kToyBytes, GetParam().format);
         const auto allowed = [&] {
-          return toy.rules().budget.slots_per_head(toy.sequence().next_position(), kToyShape, kToyFormat);
+          return toy.rules().budget.slots_per_head(toy.sequence().next_position(), kToyShape, GetParam().format);
         };
         const bool bounded = toy.rules().most_between() > 0;
         for (int done = 0; done < 300; done += chunk) {
@@ -104,13 +127,13 @@ TEST_P(RetentionTest, BudgetsAreExact) {
 
 TEST_P(RetentionTest, BytesHoldAtTheEndOfAPromptWhateverTheSplit) {
   for (const char* budget : {"40KiB", "40KiB:split=layer", "40KiB:split=all"}) {
-    auto rules = KvRetentionRules::make({.policy = GetParam(), .budget = budget, .trigger = ""}, kToyShape, kToyFormat,
-                                        kToyHeads);
+    auto rules = KvRetentionRules::make({.policy = GetParam().policy, .budget = budget, .trigger = ""}, kToyShape,
+                                        GetParam().format, kToyHeads);
     if (!rules) {
       EXPECT_NE(rules.error().message.find("heads cannot compete"), std::string::npos) << rules.error().message;
       continue;
     }
-    Toy toy({.policy = GetParam(), .budget = budget, .trigger = "prefill"});
+    Toy toy({.policy = GetParam().policy, .budget = budget, .trigger = "prefill"}, 1, kToyBytes, GetParam().format);
     toy.prompt(300, 64);
     EXPECT_LE(toy.pool().bytes_in_use(), 40U << 10) << budget;
     EXPECT_GT(toy.pool().bytes_in_use(), 20U << 10) << budget;
@@ -118,7 +141,8 @@ TEST_P(RetentionTest, BytesHoldAtTheEndOfAPromptWhateverTheSplit) {
 }
 
 TEST_P(BudgetedTest, AWholeBudgetDropsNothing) {
-  Toy toy({.policy = GetParam(), .budget = "100%", .trigger = "chunk", .prefill_chunk = 50});
+  Toy toy({.policy = GetParam().policy, .budget = "100%", .trigger = "chunk", .prefill_chunk = 50}, 1, kToyBytes,
+          GetParam().format);
   toy.prompt(170, 50);
   for (const auto& head : toy.positions()) EXPECT_EQ(head.size(), 170U);
   EXPECT_EQ(toy.pool().aux_in_use(), 0U);
@@ -127,7 +151,8 @@ TEST_P(BudgetedTest, AWholeBudgetDropsNothing) {
 TEST_P(RetentionTest, TheSameEveryTimeOnAnyNumberOfThreads) {
   std::vector<std::vector<int32_t>> first;
   for (int threads : {1, 3, 1}) {
-    Toy toy({.policy = GetParam(), .budget = "25%", .trigger = "chunk", .prefill_chunk = 64}, threads);
+    Toy toy({.policy = GetParam().policy, .budget = "25%", .trigger = "chunk", .prefill_chunk = 64}, threads, kToyBytes,
+            GetParam().format);
     toy.prompt(260, 64);
     if (first.empty()) first = toy.positions();
     EXPECT_EQ(toy.positions(), first) << threads;
@@ -137,7 +162,8 @@ TEST_P(RetentionTest, TheSameEveryTimeOnAnyNumberOfThreads) {
 TEST_P(NotSummingTest, ChunksDoNotMatterAtTheEndOfAPrompt) {
   std::vector<std::vector<int32_t>> first;
   for (int chunk : {300, 64, 7}) {
-    Toy toy({.policy = GetParam(), .budget = "25%", .trigger = "prefill", .prefill_chunk = chunk});
+    Toy toy({.policy = GetParam().policy, .budget = "25%", .trigger = "prefill", .prefill_chunk = chunk}, 1, kToyBytes,
+            GetParam().format);
     toy.prompt(300, chunk);
     if (first.empty()) first = toy.positions();
     EXPECT_EQ(toy.positions(), first) << chunk;
@@ -145,8 +171,8 @@ TEST_P(NotSummingTest, ChunksDoNotMatterAtTheEndOfAPrompt) {
 }
 
 TEST_P(RetentionTest, ForksGoTheirOwnWays) {
-  const KvRetentionOptions options{.policy = GetParam(), .budget = "32", .trigger = "40", .prefill_chunk = 40};
-  Toy toy(options), alone(options);
+  const KvRetentionOptions options{.policy = GetParam().policy, .budget = "32", .trigger = "40", .prefill_chunk = 40};
+  Toy toy(options, 1, kToyBytes, GetParam().format), alone(options, 1, kToyBytes, GetParam().format);
   for (Toy* each : {&toy, &alone}) each->prompt(120, 40);
   for (int i = 0; i < 20; ++i) ASSERT_TRUE(toy.step(1) && alone.step(1));
   {
@@ -161,7 +187,7 @@ TEST_P(RetentionTest, ForksGoTheirOwnWays) {
 }
 
 TEST_P(RetentionTest, ComputedAnewAfterForgettingItIsTheSame) {
-  Toy toy({.policy = GetParam(), .budget = "25%", .trigger = "prefill"});
+  Toy toy({.policy = GetParam().policy, .budget = "25%", .trigger = "prefill"}, 1, kToyBytes, GetParam().format);
   toy.prompt(200, 64);
   const auto before = toy.positions();
   EXPECT_EQ(toy.retention().shortest_exact(), 200);
@@ -171,12 +197,12 @@ TEST_P(RetentionTest, ComputedAnewAfterForgettingItIsTheSame) {
   EXPECT_EQ(toy.positions(), before);
 }
 
-std::string name_of(const testing::TestParamInfo<std::string>& test) {
-  return test.param.substr(0, test.param.find(':'));
+std::string name_of(const testing::TestParamInfo<Case>& test) {
+  return fmt::format("{}_{}", test.param.policy.substr(0, test.param.policy.find(':')), test.param.name);
 }
-INSTANTIATE_TEST_SUITE_P(Policies, RetentionTest, testing::ValuesIn(policy_specs()), name_of);
-INSTANTIATE_TEST_SUITE_P(Policies, BudgetedTest, testing::ValuesIn(specs_where(has_budget)), name_of);
-INSTANTIATE_TEST_SUITE_P(Policies, NotSummingTest, testing::ValuesIn(specs_where(sums_nothing)), name_of);
+INSTANTIATE_TEST_SUITE_P(Policies, RetentionTest, testing::ValuesIn(cases(policy_specs())), name_of);
+INSTANTIATE_TEST_SUITE_P(Policies, BudgetedTest, testing::ValuesIn(cases(specs_where(has_budget))), name_of);
+INSTANTIATE_TEST_SUITE_P(Policies, NotSummingTest, testing::ValuesIn(cases(specs_where(sums_nothing))), name_of);
 
 TEST(Retention, TheWindowIsTheLastQueriesOfTheCacheAsItIs) {
   Toy toy({.policy = "snapkv:window=8,kernel=1", .budget = "40", .trigger = "prefill", .prefill_chunk = 64});

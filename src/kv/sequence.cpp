@@ -13,12 +13,14 @@ KvSequence::KvSequence(KvPool& pool, KvShape shape) : pool_(pool), shape_(shape)
 
 KvSequence::KvSequence(const KvSequence& other)
     : pool_(other.pool_), shape_(other.shape_), heads_(other.heads_), next_position_(other.next_position_) {
+  GODWIT_CHECK(!other.sealing(), "a fork amid a step");
   for (const Head& head : heads_)
     for (PageId page : head.pages) pool_.ref(page);
   pool_.add_holder(this);
 }
 
 KvSequence::~KvSequence() {
+  settle();
   pool_.remove_holder(this);
   for (const Head& head : heads_)
     for (PageId page : head.pages) pool_.unref(page);
@@ -62,11 +64,13 @@ size_t KvSequence::slots_before(const Head& head, int32_t end_position) const {
   return begin;
 }
 
-void KvSequence::list_pages(int layer, int head, size_t begin, size_t end, std::vector<PageRef>& refs) const {
+void KvSequence::list_pages(int layer, int head, size_t begin, size_t end, std::vector<PageRef>& refs,
+                            size_t row) const {
   const Head& list = at(layer, head);
   GODWIT_CHECK(begin <= end && end <= list.pages.size());
+  const size_t sealed_end = row == SIZE_MAX || list.twins.empty() ? SIZE_MAX : pool_.format().sealed_end(row);
   for (size_t i = begin; i < end; ++i) {
-    const PageId page = list.pages[i];
+    const PageId page = i < sealed_end ? list.pages[i] : open_form(list, i);
     refs.push_back({.page = page,
                     .ordinal = static_cast<uint32_t>(i),
                     .first_position = pool_.first_position(page),
@@ -76,36 +80,40 @@ void KvSequence::list_pages(int layer, int head, size_t begin, size_t end, std::
 }
 
 size_t KvSequence::bytes() const {
-  size_t pages = 0, aux = 0;
-  for (const Head& head : heads_) {
-    pages += head.pages.size();
-    for (PageId page : head.pages) aux += pool_.is_explicit(page) ? 1 : 0;
-  }
-  return pages * pool_.format().page_bytes() + aux * pool_.format().aux_bytes();
+  size_t total = 0;
+  for (const Head& head : heads_)
+    for (const auto* list : {&head.pages, &head.twins})
+      for (PageId page : *list) total += pool_.bytes(page);
+  return total;
 }
 
 size_t KvSequence::exclusive_bytes() const {
-  size_t pages = 0, aux = 0;
-  for (const Head& head : heads_) {
-    for (PageId page : head.pages) {
-      if (pool_.shared(page)) continue;
-      ++pages;
-      aux += pool_.is_explicit(page) ? 1 : 0;
-    }
-  }
-  return pages * pool_.format().page_bytes() + aux * pool_.format().aux_bytes();
+  size_t total = 0;
+  for (const Head& head : heads_)
+    for (const auto* list : {&head.pages, &head.twins})
+      for (PageId page : *list) total += pool_.shared(page) ? 0 : pool_.bytes(page);
+  return total;
 }
 
 KvNeed KvSequence::append_need(int tokens, int32_t first_position) const {
   KvNeed need;
   if (tokens == 0) return need;
+  const KvFormat& format = pool_.format();
+  size_t& taken = format.seals ? need.open_pages : need.pages;
   for (const Head& head : heads_) {
-    need.pages += pages_for(head.count + static_cast<uint32_t>(tokens)) - head.pages.size();
+    const uint32_t count = head.count + static_cast<uint32_t>(tokens);
+    taken += pages_for(count) - head.pages.size();
+    for (size_t i = format.sealed_end(head.count); format.seals && i < format.sealed_end(count); ++i) {
+      need.pages += 1;
+      const bool partial = i + 1 == head.pages.size() && head.count % page_tokens() != 0;
+      const bool gap = partial && position(head, head.count - 1) + 1 != first_position;
+      need.aux += i < head.pages.size() && (gap || pool_.is_explicit(head.pages[i])) ? 1 : 0;
+    }
     if (head.count % page_tokens() == 0) continue;
     const PageId last = head.pages.back();
     const bool gap = position(head, head.count - 1) + 1 != first_position;
     if (pool_.shared(last)) {
-      need.pages += 1;
+      taken += 1;
       need.aux += gap || pool_.is_explicit(last) ? 1 : 0;
     } else {
       need.aux += gap && !pool_.is_explicit(last) ? 1 : 0;
@@ -121,6 +129,7 @@ KvOutcome KvSequence::append(int tokens, int32_t first_position) {
     next_position_ = first_position;
     return {};
   }
+  settle();
   if (size_t missing = pool_.missing_pages(append_need(tokens, first_position)); missing > 0) return {missing};
   for (Head& head : heads_) extend(head, tokens, first_position);
   next_position_ = first_position + tokens;
@@ -140,11 +149,16 @@ void KvSequence::append_shared(std::span<const PageId> pages) {
   next_position_ += static_cast<int32_t>(page_tokens());
 }
 
-void KvSequence::list_column(size_t ordinal, std::vector<PageId>& pages) const {
+bool KvSequence::list_column(size_t ordinal, bool open, std::vector<PageId>& pages) const {
   for (const Head& head : heads_) {
     GODWIT_CHECK((ordinal + 1) * page_tokens() <= head.count);
-    pages.push_back(head.pages[ordinal]);
+    PageId page = head.pages[ordinal];
+    if (open && ordinal >= head.first_twin && ordinal - head.first_twin < head.twins.size())
+      page = head.twins[ordinal - head.first_twin];
+    if (is_open(page) != open) return false;
+    pages.push_back(page);
   }
+  return true;
 }
 
 void KvSequence::extend(Head& head, int tokens, int32_t first_position) {
@@ -157,11 +171,63 @@ void KvSequence::extend(Head& head, int tokens, int32_t first_position) {
   const uint32_t count = head.count + static_cast<uint32_t>(tokens);
   while (head.pages.size() < pages_for(count)) {
     const auto ahead = static_cast<int32_t>(head.pages.size() * page_tokens() - head.count);
-    std::optional<PageId> page = pool_.allocate(first_position + ahead);
+    std::optional<PageId> page = pool_.allocate(first_position + ahead, pool_.format().seals);
     GODWIT_CHECK(page.has_value());
     head.pages.push_back(*page);
   }
+  if (const KvFormat& format = pool_.format(); format.seals)
+    seal(head, format.sealed_end(head.count), format.sealed_end(count));
   head.count = count;
+}
+
+void KvSequence::seal(Head& head, size_t begin, size_t end) {
+  head.first_twin = static_cast<uint32_t>(begin);
+  for (size_t i = begin; i < end; ++i) {
+    const PageId open = head.pages[i];
+    std::optional<PageId> sealed = pool_.allocate(pool_.first_position(open));
+    GODWIT_CHECK(sealed.has_value());
+    if (pool_.is_explicit(open)) pool_.copy_slots(open, *sealed);
+    head.twins.push_back(open);
+    head.pages[i] = *sealed;
+  }
+}
+
+PageId KvSequence::open_form(const Head& head, size_t ordinal) const {
+  if (is_open(head.pages[ordinal])) return head.pages[ordinal];
+  GODWIT_CHECK(ordinal >= head.first_twin && ordinal - head.first_twin < head.twins.size(), "page {} is sealed",
+               ordinal);
+  return head.twins[ordinal - head.first_twin];
+}
+
+bool KvSequence::sealing() const {
+  return std::any_of(heads_.begin(), heads_.end(), [](const Head& head) { return !head.twins.empty(); });
+}
+
+void KvSequence::list_seals(int layer, std::vector<KvSeal>& seals) const {
+  for (int head = 0; head < shape_.kv_heads; ++head) {
+    const Head& list = at(layer, head);
+    for (size_t i = 0; i < list.twins.size(); ++i) seals.push_back({list.twins[i], list.pages[list.first_twin + i]});
+  }
+}
+
+void KvSequence::settle() {
+  for (Head& head : heads_) {
+    for (PageId page : head.twins) pool_.unref(page);
+    head.twins.clear();
+  }
+}
+
+int32_t KvSequence::shortest_exact() const {
+  const KvFormat& format = pool_.format();
+  if (!format.seals) return 0;
+  int32_t least = 0;
+  for (const Head& head : heads_) {
+    const size_t sealed = head.twins.empty() ? format.sealed_end(head.count) : head.first_twin;
+    if (sealed == format.sealed_begin()) continue;
+    const size_t slots = sealed * page_tokens() + static_cast<size_t>(format.open_last);
+    least = std::max(least, position(head, slots - 1) + 1);
+  }
+  return least;
 }
 
 void KvSequence::replace_by_copy(PageId& page) {
@@ -184,15 +250,24 @@ void KvSequence::tail_slots(int layer, int tokens, std::vector<KvSlot>& slots) c
       const Head& list = at(layer, head);
       GODWIT_CHECK(list.count >= static_cast<uint32_t>(tokens));
       const uint32_t slot = list.count - static_cast<uint32_t>(tokens - row);
-      slots.push_back({list.pages[slot / page_tokens()], slot % page_tokens()});
+      const size_t ordinal = slot / page_tokens();
+      const PageId page = pool_.format().seals ? open_form(list, ordinal) : list.pages[ordinal];
+      slots.push_back({page, slot % page_tokens()});
     }
   }
 }
 
 void KvSequence::truncate(int32_t end_position) {
-  GODWIT_CHECK(end_position >= 0);
+  GODWIT_CHECK(end_position == 0 || end_position >= std::min(next_position_, shortest_exact()), "to {} of {} tokens",
+               end_position, next_position_);
   for (Head& head : heads_) {
     head.count = static_cast<uint32_t>(slots_before(head, end_position));
+    for (size_t i = 0; i < head.twins.size(); ++i) {
+      const size_t ordinal = head.first_twin + i;
+      const bool stays = ordinal < pool_.format().sealed_end(head.count);
+      pool_.unref(stays ? head.twins[i] : std::exchange(head.pages[ordinal], head.twins[i]));
+    }
+    head.twins.clear();
     for (size_t i = pages_for(head.count); i < head.pages.size(); ++i) pool_.unref(head.pages[i]);
     head.pages.resize(pages_for(head.count));
     if (head.count % page_tokens() > 0) pool_.touch(head.pages.back());  // what is appended now takes others' places
@@ -213,7 +288,7 @@ KvOutcome KvSequence::set_biases(int layer, int head, std::span<const uint32_t> 
   for (size_t i = 0; i < changes.size(); ++i) {
     if (!changes[i]) continue;
     const bool copied = pool_.shared(list.pages[i]);
-    need.pages += copied ? 1 : 0;
+    (is_open(list.pages[i]) ? need.open_pages : need.pages) += copied ? 1 : 0;
     need.aux += copied || !pool_.is_explicit(list.pages[i]) ? 1 : 0;
   }
   if (size_t missing = pool_.missing_pages(need); missing > 0) return {missing};
@@ -231,9 +306,10 @@ KvOutcome KvSequence::set_biases(int layer, int head, std::span<const uint32_t> 
   return {};
 }
 
-void KvSequence::count_references(std::span<uint32_t> references) const {
+void KvSequence::count_references(PageCounts& counts) const {
   for (const Head& head : heads_)
-    for (PageId page : head.pages) ++references[page];
+    for (const auto* list : {&head.pages, &head.twins})
+      for (PageId page : *list) counts.add(page);
 }
 
 Status KvSequence::check_integrity() const {
@@ -244,6 +320,13 @@ Status KvSequence::check_integrity() const {
     if (head.pages.size() != pages_for(head.count))
       return errorf(ErrorCode::kBadData, "layer {} head {}: {} slots in {} pages", layer, kv_head, head.count,
                     head.pages.size());
+    const KvFormat& format = pool_.format();
+    for (size_t page = 0; page < head.pages.size(); ++page) {
+      const bool sealed = page >= format.sealed_begin() && page < format.sealed_end(head.count);
+      if (is_open(head.pages[page]) != (format.seals && !sealed))
+        return errorf(ErrorCode::kBadData, "layer {} head {}: page {} of {} slots has the wrong form", layer, kv_head,
+                      page, head.count);
+    }
     int32_t previous = -1;
     for (size_t slot = 0; slot < head.count; ++slot) {
       const int32_t here = position(head, slot);
@@ -252,7 +335,7 @@ Status KvSequence::check_integrity() const {
                       kv_head, slot, here, previous, next_position_);
       previous = here;
     }
-    all.insert(all.end(), head.pages.begin(), head.pages.end());
+    for (const auto* list : {&head.pages, &head.twins}) all.insert(all.end(), list->begin(), list->end());
   }
   for (PageId page : all)
     if (pool_.references(page) == 0) return errorf(ErrorCode::kBadData, "KV page {} is listed but free", page);

@@ -14,6 +14,11 @@
 // layer's pages. Slots appended and not yet written hold unspecified numbers: truncate() them away if the step is
 // abandoned.
 //
+// Where the format seals pages, a head of n slots has pages [sealed_begin, sealed_end(n)) of KvFormat sealed, and all
+// others open. A step seals the pages that its last row reads sealed, after kv_write and before attention (list_seals);
+// its first rows may still read some of them open, so that both forms stay until settle() ends the step. Slots of
+// sealed pages that get another place, or other contents, are decoded and sealed again with their new neighbours.
+//
 // Ownership: the pool outlives its sequences. Thread-safety: one thread at a time per pool.
 #pragma once
 
@@ -57,8 +62,10 @@ class KvSequence final : private PageHolder {
   size_t slots_before(int layer, int head, int32_t end_position) const {
     return slots_before(at(layer, head), end_position);
   }
-  // Adds pages [begin, end) of a head to `refs`, as attention wants them.
-  void list_pages(int layer, int head, size_t begin, size_t end, std::vector<PageRef>& refs) const;
+  // Adds pages [begin, end) of a head to `refs`, as attention wants them for rows from slot `row` of the head on up to
+  // the next multiple of page_tokens; which rows only matters while sealing().
+  void list_pages(int layer, int head, size_t begin, size_t end, std::vector<PageRef>& refs,
+                  size_t row = SIZE_MAX) const;
 
   // Bytes of all pages and aux entries, and of those that no one else shares: what destruction would free.
   size_t bytes() const;
@@ -74,17 +81,27 @@ class KvSequence final : private PageHolder {
   // Adds the places of the last `tokens` slots of a layer to `slots`: [tokens, kv_heads]. REQUIRES: appended just now.
   void tail_slots(int layer, int tokens, std::vector<KvSlot>& slots) const;
 
+  // Whether pages are there in both forms; which of them a step has to seal in a layer; and the end of the step.
+  bool sealing() const;
+  void list_seals(int layer, std::vector<KvSeal>& seals) const;
+  void settle();
+
   // One more full page in every head, shared with whoever has it: pages[layer * kv_heads + head]. They hold the next
-  // page_tokens tokens. REQUIRES: every head holds whole pages.
+  // page_tokens tokens. REQUIRES: every head holds whole pages; in the end, pages are open and sealed as they must be.
   void append_shared(std::span<const PageId> pages);
-  // Page number `ordinal` of every head, in that order. REQUIRES: each has it, full.
-  void list_column(size_t ordinal, std::vector<PageId>& pages) const;
+  // Page number `ordinal` of every head, in that order; false if it is not there in that form. REQUIRES: each has it,
+  // full, and no head has dropped slots.
+  bool list_column(size_t ordinal, bool open, std::vector<PageId>& pages) const;
 
   // The same contents, sharing every page.
   std::unique_ptr<KvSequence> fork() const;
 
   // Forgets every slot at `end_position` or later, in all heads; tokens are appended from there on. Takes no memory.
+  // Before settle(), this undoes what the step sealed. REQUIRES: end_position is 0 or at least shortest_exact().
   void truncate(int32_t end_position);
+  // Sealed pages cannot be opened again: truncated to less, but not to nothing, a sequence would not be as if it had
+  // never been longer. 0 where the format does not seal.
+  int32_t shortest_exact() const;
 
   // Drops slots of one head (ascending indices), or keeps only those given, and closes the gaps in order. Pages that
   // are no longer needed are freed; pages whose slots stay where they are stay shared.
@@ -94,6 +111,10 @@ class KvSequence final : private PageHolder {
   // biases[i] becomes the log-count bias of slot slots[i] (ascending indices): the logarithm of how many tokens it
   // stands for, added to its score.
   KvOutcome set_biases(int layer, int head, std::span<const uint32_t> slots, std::span<const float> biases);
+  // Other K and V for slots, [slots, head_dim] each. REQUIRES: their pages are not shared. An error is kExhausted: the
+  // back-end has no memory for the numbers.
+  Status rewrite(int layer, int head, std::span<const uint32_t> slots, std::span<const float> keys,
+                 std::span<const float> values);
 
   // The invariants above, in every head. O(slots).
   Status check_integrity() const;
@@ -102,11 +123,14 @@ class KvSequence final : private PageHolder {
   struct Head {
     std::vector<PageId> pages;
     uint32_t count = 0;
+    // Open forms of pages [first_twin, first_twin + twins.size()), which are sealed.
+    uint32_t first_twin = 0;
+    std::vector<PageId> twins;
   };
   struct Compaction;  // sequence_retain.cpp
 
   KvSequence(const KvSequence& other);
-  void count_references(std::span<uint32_t> references) const override;
+  void count_references(PageCounts& counts) const override;
 
   const Head& at(int layer, int head) const;
   Head& at(int layer, int head) { return const_cast<Head&>(std::as_const(*this).at(layer, head)); }
@@ -115,9 +139,15 @@ class KvSequence final : private PageHolder {
   int32_t position(const Head& head, size_t slot) const;
   size_t slots_before(const Head& head, int32_t end_position) const;
   void extend(Head& head, int tokens, int32_t first_position);
+  void seal(Head& head, size_t begin, size_t end);
+  PageId open_form(const Head& head, size_t ordinal) const;
   void replace_by_copy(PageId& page);
   void set_free_slots(PageId page, uint32_t filled, int32_t first_position);
   Compaction plan_compaction(const Head& head, std::span<const uint32_t> kept) const;
+  void place(const Head& made, const Compaction& plan);
+  // sequence_reseal.cpp
+  KvOutcome retain_sealed(Head& head, std::span<const uint32_t> kept);
+  void write_pages(std::span<const PageId> pages, const Tensor& k, const Tensor& v, const Buffer& beside);
 
   KvPool& pool_;
   KvShape shape_;

@@ -6,23 +6,9 @@
 // higher ordinal only: slots move down, so what such a move overwrites has been read before.
 #include <algorithm>
 
-#include "kv/sequence.h"
+#include "kv/sequence_compaction.h"
 
 namespace godwit {
-
-struct KvSequence::Compaction {
-  static constexpr uint32_t kFresh = UINT32_MAX;
-  struct Target {
-    uint32_t old_page = kFresh;  // index in the old list
-    bool untouched = false;
-    bool is_explicit = false;
-  };
-  std::vector<Target> targets;     // one per new page
-  std::vector<bool> stays;         // per old page: in the new list
-  std::vector<int32_t> positions;  // of the kept slots
-  std::vector<float> biases;
-  KvNeed need;
-};
 
 KvSequence::Compaction KvSequence::plan_compaction(const Head& head, std::span<const uint32_t> kept) const {
   Compaction plan;
@@ -73,8 +59,9 @@ KvSequence::Compaction KvSequence::plan_compaction(const Head& head, std::span<c
 
 KvOutcome KvSequence::retain(int layer, int head, std::span<const uint32_t> kept) {
   Head& list = at(layer, head);
-  const Compaction plan = plan_compaction(list, kept);
   if (kept.size() == list.count) return {};
+  if (pool_.format().seals) return retain_sealed(list, kept);
+  const Compaction plan = plan_compaction(list, kept);
   if (size_t missing = pool_.missing_pages(plan.need); missing > 0) return {missing};
 
   Head made;
@@ -103,6 +90,13 @@ KvOutcome KvSequence::retain(int layer, int head, std::span<const uint32_t> kept
   // Give back before taking: the aux entries may need the room.
   for (size_t i = 0; i < list.pages.size(); ++i)
     if (!plan.stays[i]) pool_.unref(list.pages[i]);
+  place(made, plan);
+  list = std::move(made);
+  return {};
+}
+
+// Positions and biases of the pages that are not untouched.
+void KvSequence::place(const Head& made, const Compaction& plan) {
   for (size_t ordinal = 0; ordinal < plan.targets.size(); ++ordinal)
     if (const auto& target = plan.targets[ordinal]; !target.untouched && !target.is_explicit)
       pool_.make_implicit(made.pages[ordinal], plan.positions[ordinal * page_tokens()]);
@@ -110,14 +104,12 @@ KvOutcome KvSequence::retain(int layer, int head, std::span<const uint32_t> kept
     if (!plan.targets[ordinal].is_explicit) continue;
     const PageId page = made.pages[ordinal];
     GODWIT_CHECK(pool_.make_explicit(page));
-    const size_t begin = ordinal * page_tokens(), end = std::min(begin + page_tokens(), kept.size());
+    const size_t begin = ordinal * page_tokens(), end = std::min(begin + page_tokens(), plan.positions.size());
     for (size_t i = begin; i < end; ++i)
       pool_.set_slot(page, static_cast<uint32_t>(i - begin), plan.positions[i], plan.biases[i]);
     set_free_slots(page, static_cast<uint32_t>(end - begin), next_position_);
   }
-  list = std::move(made);
   pool_.flush_aux();
-  return {};
 }
 
 KvOutcome KvSequence::drop(int layer, int head, std::span<const uint32_t> dropped) {

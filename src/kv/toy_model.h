@@ -13,6 +13,7 @@ namespace godwit::kv_test {
 
 inline constexpr KvShape kToyShape{.layers = 3, .kv_heads = 2};
 inline constexpr int kToyHeads = 4;
+inline constexpr size_t kToyBytes = size_t{64} << 20;
 inline constexpr KvFormat kToyFormat{.dtype = DType::kF32, .head_dim = 16, .page_tokens = 16};
 
 inline float noise(uint64_t a, uint64_t b, uint64_t c, uint64_t d) {
@@ -23,11 +24,12 @@ inline float noise(uint64_t a, uint64_t b, uint64_t c, uint64_t d) {
 
 class Toy {
  public:
-  explicit Toy(const KvRetentionOptions& options, int threads = 1, size_t pool_bytes = size_t{64} << 20)
+  explicit Toy(const KvRetentionOptions& options, int threads = 1, size_t pool_bytes = kToyBytes,
+               const KvFormat& format = kToyFormat)
       : backend_(std::move(*make_cpu_backend({threads, ""}))),
-        pool_(std::move(*KvPool::create(*backend_, kToyFormat, pool_bytes))),
+        pool_(std::move(*KvPool::create(*backend_, format, pool_bytes))),
         sequence_(std::make_unique<KvSequence>(*pool_, kToyShape)) {
-    auto rules = KvRetentionRules::make(options, kToyShape, kToyFormat, kToyHeads);
+    auto rules = KvRetentionRules::make(options, kToyShape, format, kToyHeads);
     EXPECT_TRUE(rules.has_value()) << options.policy << ": " << rules.error().message;
     rules_ = *rules;
     retention_ = std::make_unique<KvRetention>(rules_, *sequence_);
@@ -50,6 +52,7 @@ class Toy {
     const int32_t begin = sequence_->next_position();
     if (!sequence_->append(rows)) return errorf(ErrorCode::kExhausted, "full");
     for (int layer = 0; layer < kToyShape.layers; ++layer) attend(layer, begin, rows);
+    sequence_->settle();
     GODWIT_TRY(retention_->finish(rows, prompt_ends));
     GODWIT_TRY(sequence_->check_integrity());
     return pool_->check_integrity();
@@ -111,32 +114,43 @@ class Toy {
       std::vector<float> values;
       for (int row = 0; row < rows; ++row)
         for (int head = 0; head < heads; ++head)
-          for (int d = 0; d < kToyFormat.head_dim; ++d) values.push_back(number(what, layer, begin + row, head, d));
+          for (int d = 0; d < pool_->format().head_dim; ++d)
+            values.push_back(number(what, layer, begin + row, head, d));
       return values;
     };
     std::vector<float> q = fill(1, kToyHeads), k = fill(2, kToyShape.kv_heads), v = fill(3, kToyShape.kv_heads);
     std::vector<float> out(q.size()), lse(static_cast<size_t>(rows * kToyHeads));
     std::vector<int32_t> row_positions;
     for (int row = 0; row < rows; ++row) row_positions.push_back(begin + row);
-    const int64_t dim = kToyFormat.head_dim;
+    const KvFormat& format = pool_->format();
+    const int64_t dim = format.head_dim;
     auto tensor = [&](std::vector<float>& data, int64_t heads) {
       return Tensor(data.data(), DType::kF32, {rows, heads, dim});
     };
     std::vector<KvSlot> slots;
     sequence_->tail_slots(layer, rows, slots);
-    backend_->kv_write(
-        {kToyFormat, pool_->slab(), slots, tensor(k, kToyShape.kv_heads), tensor(v, kToyShape.kv_heads)});
+    backend_->kv_write({format, pool_->slab(), slots, tensor(k, kToyShape.kv_heads), tensor(v, kToyShape.kv_heads),
+                        pool_->open_slab()});
+    std::vector<KvSeal> seals;
+    sequence_->list_seals(layer, seals);
+    if (!seals.empty())
+      backend_->kv_seal({.format = format, .open_slab = pool_->open_slab(), .slab = pool_->slab(), .pages = seals});
     AttentionPlan plan;
     for (int head = 0; head < kToyShape.kv_heads; ++head) {
-      AttentionTile tile{.row_begin = 0, .row_end = rows, .kv_head = head};
-      tile.page_begin = static_cast<uint32_t>(plan.pages.size());
-      sequence_->list_pages(layer, head, 0, sequence_->pages(layer, head), plan.pages);
-      tile.page_end = static_cast<uint32_t>(plan.pages.size());
-      plan.tiles.push_back(tile);
+      const int step = format.seals ? 1 : rows;  // rows of a tile read the same form of a page
+      for (int row = 0; row < rows; row += step) {
+        AttentionTile tile{.row_begin = row, .row_end = row + step, .kv_head = head};
+        tile.page_begin = static_cast<uint32_t>(plan.pages.size());
+        sequence_->list_pages(layer, head, 0, sequence_->pages(layer, head), plan.pages,
+                              sequence_->slots_before(layer, head, begin + row));
+        tile.page_end = static_cast<uint32_t>(plan.pages.size());
+        plan.tiles.push_back(tile);
+      }
     }
     AttentionArgs args;
-    args.format = kToyFormat;
+    args.format = format;
     args.slab = pool_->slab();
+    args.open_slab = pool_->open_slab();
     args.aux = pool_->aux_slab();
     args.plan = &plan;
     args.q = tensor(q, kToyHeads);

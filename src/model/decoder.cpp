@@ -139,7 +139,19 @@ class Step {
                   slots_.begin() + static_cast<ptrdiff_t>(segment.row_begin) * c_.kv_heads);
       }
     }
-    be_.kv_write({.format = pool().format(), .slab = pool().slab(), .slots = slots_, .k = k, .v = v});
+    be_.kv_write({.format = pool().format(),
+                  .slab = pool().slab(),
+                  .slots = slots_,
+                  .k = k,
+                  .v = v,
+                  .open_slab = pool().open_slab()});
+    seals_.clear();
+    for (const PlannedSegments& group : in_.groups)
+      for (const AttentionSegment& segment : group.segments)
+        segment.sequence->list_seals(static_cast<int>(layer), seals_);
+    if (!seals_.empty())
+      be_.kv_seal(
+          {.format = pool().format(), .open_slab = pool().open_slab(), .slab = pool().slab(), .pages = seals_});
   }
 
   void attend(size_t layer, const Tensor& q) {
@@ -152,6 +164,7 @@ class Step {
     AttentionArgs args;
     args.format = pool().format();
     args.slab = pool().slab();
+    args.open_slab = pool().open_slab();
     args.aux = pool().aux_slab();
     args.plan = &plan_;
     args.q = q;
@@ -209,6 +222,7 @@ class Step {
   Tensor tokens_, positions_, hidden_, normed_, projected_;
   AttentionPlan plan_;
   std::vector<KvSlot> slots_, segment_slots_;
+  std::vector<KvSeal> seals_;
 };
 
 Result<std::unique_ptr<Model>> Model::load(Backend& backend, const ModelSource& source, int64_t context_tokens,

@@ -11,7 +11,7 @@ def test_json_fields(godwit):
             fields = {"name", "description", "reference", "parameters"}
             assert set(row) == fields | ({"needs_budget"} if table == "kv_policies" else set())
             assert row["name"] and row["description"]
-    assert {"f32", "f16", "bf16", "q8", "q4"} <= {row["name"] for row in report["kv_codecs"]}
+    assert {"f32", "f16", "bf16", "q8", "q4", "kivi", "mustafar"} <= {row["name"] for row in report["kv_codecs"]}
     assert "dense" in {row["name"] for row in report["prefill"]} & {row["name"] for row in report["decode"]}
     assert {"f32", "f16", "bf16", "q8_0", "q4_k", "mxfp4"} <= set(report["weight_types"])
 

@@ -130,6 +130,11 @@ def test_the_needle_is_found_with_every_codec(godwit, long_needle):
     for codec, share in (("q8", 68 / 128), ("q4:k=8", 52 / 128), ("q4", 36 / 128)):
         codes = godwit.json(*ask, "--kv-codec", codec)
         assert long_needle.answer in codes["text"] and codes["kv_bytes"] == share * f16["kv_bytes"], codec
+    # The newest tokens, and the first if asked for, are in f16.
+    for codec, least, most in (("kivi:k=4,v=4,first=64", 36 / 128, 0.5), ("q4:first=64,last=128", 36 / 128, 0.5)):
+        codes = godwit.json(*ask, "--kv-codec", codec)
+        assert long_needle.answer in codes["text"], codec
+        assert least * f16["kv_bytes"] < codes["kv_bytes"] < most * f16["kv_bytes"], codec
 
 
 @pytest.mark.parametrize(

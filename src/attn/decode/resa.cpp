@@ -51,7 +51,7 @@ class Resa final : public AttentionPlanner {
     if (begin_slot >= end_slot) return;
     pages_.clear();
     sequence.list_pages(request.layer, head, begin_slot / page_tokens, (end_slot + page_tokens - 1) / page_tokens,
-                        pages_);
+                        pages_, end_slot - 1);
     keep_best(pool, head, sequence.shape().kv_heads);
     plan.tiles.push_back({.row_begin = row,
                           .row_end = row + 1,

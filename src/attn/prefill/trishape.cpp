@@ -39,24 +39,29 @@ class TriShape final : public AttentionPlanner {
   }
 
   void add_group(const PlanRequest& request, const AttentionSegment& group, AttentionPlan& plan) const {
+    for (int head = 0; head < group.sequence->shape().kv_heads; ++head)
+      for (const SegmentPart& part : parts_of(group, request.layer, head)) add_part(request, part, head, plan);
+  }
+
+  void add_part(const PlanRequest& request, const SegmentPart& part, int head, AttentionPlan& plan) const {
+    const AttentionSegment& group = part.segment;
     const KvSequence& sequence = *group.sequence;
     const auto page_tokens = static_cast<size_t>(sequence.pool().format().page_tokens);
     const auto pages_up_to = [&](size_t slots) { return (slots + page_tokens - 1) / page_tokens; };
     const int32_t first = group.first_position - group.first_position % kRows;
     const int32_t end = group.first_position + group.row_end - group.row_begin;
-    for (int head = 0; head < sequence.shape().kv_heads; ++head) {
-      const auto slots_before = [&](int32_t position) { return sequence.slots_before(request.layer, head, position); };
-      // Pages that the layer's own window hides from all rows may be listed; they count for nothing.
-      const size_t sink_end = pages_up_to(slots_before(std::min(sinks_, end)));
-      const size_t local_end = pages_up_to(slots_before(end));
-      const size_t local_begin = std::max(sink_end, slots_before(first - window_ + 1) / page_tokens);
-      AttentionTile tile{.row_begin = group.row_begin, .row_end = group.row_end, .kv_head = head};
-      tile.page_begin = static_cast<uint32_t>(plan.pages.size());
-      sequence.list_pages(request.layer, head, 0, sink_end, plan.pages);
-      if (local_begin < local_end) sequence.list_pages(request.layer, head, local_begin, local_end, plan.pages);
-      tile.page_end = static_cast<uint32_t>(plan.pages.size());
-      if (tile.page_begin < tile.page_end) plan.tiles.push_back(tile);
-    }
+    const auto slots_before = [&](int32_t position) { return sequence.slots_before(request.layer, head, position); };
+    // Pages that the layer's own window hides from all rows may be listed; they count for nothing.
+    const size_t sink_end = pages_up_to(slots_before(std::min(sinks_, end)));
+    const size_t local_end = pages_up_to(slots_before(end));
+    const size_t local_begin = std::max(sink_end, slots_before(first - window_ + 1) / page_tokens);
+    AttentionTile tile{.row_begin = group.row_begin, .row_end = group.row_end, .kv_head = head};
+    tile.page_begin = static_cast<uint32_t>(plan.pages.size());
+    sequence.list_pages(request.layer, head, 0, sink_end, plan.pages, part.row_slot);
+    if (local_begin < local_end)
+      sequence.list_pages(request.layer, head, local_begin, local_end, plan.pages, part.row_slot);
+    tile.page_end = static_cast<uint32_t>(plan.pages.size());
+    if (tile.page_begin < tile.page_end) plan.tiles.push_back(tile);
   }
 
   int32_t sinks_, window_, tail_;

@@ -13,7 +13,7 @@ namespace godwit::cpu {
 namespace HWY_NAMESPACE {
 
 void attention(Context& context, const AttentionArgs& args) {
-  if (args.format.has_codes()) return AttentionDrive<Walk<Codes>>(context, args).run();
+  if (args.format.packed()) return AttentionDrive<Walk<Codes>>(context, args).run();
   switch (args.format.dtype) {
     case DType::kF16:
       return AttentionDrive<Walk<F16>>(context, args).run();

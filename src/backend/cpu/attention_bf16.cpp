@@ -31,19 +31,20 @@ struct F16 {
 struct BF16 {
   uint16_t bits;
 };
-struct Codes {};  // of the bits that the format says
+struct Codes {};  // of the kind that the format says
 
 #include "backend/cpu/attention_bf16_math-inl.h"
 #include "backend/cpu/attention_bf16_pack_codes-inl.h"
 #include "backend/cpu/attention_bf16_product-inl.h"
 #include "backend/cpu/attention_bf16_walk-inl.h"
-// After the walk, whose members it defines.
+// After the walk, whose members they define.
+#include "backend/cpu/attention_bf16_pack-inl.h"
 #include "backend/cpu/attention_bf16_softmax-inl.h"
 
 template <class Engine>
 void attention(Context& context, const AttentionArgs& args) {
   GODWIT_CHECK(args.format.dtype == DType::kF16 || args.format.dtype == DType::kBF16);
-  if (args.format.has_codes()) return AttentionDrive<Bf16Walk<Codes, Engine>>(context, args).run();
+  if (args.format.packed()) return AttentionDrive<Bf16Walk<Codes, Engine>>(context, args).run();
   if (args.format.dtype == DType::kF16) return AttentionDrive<Bf16Walk<F16, Engine>>(context, args).run();
   AttentionDrive<Bf16Walk<BF16, Engine>>(context, args).run();
 }

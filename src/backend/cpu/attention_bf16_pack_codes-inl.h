@@ -2,7 +2,7 @@
 // Included by attention_bf16.cpp alone, inside the region compiled for AVX-512 with BF16.
 #pragma once
 
-// Bytes of bf16 for the magnitudes 0 ... 127, and words for the 16 levels of 4 bits, twice.
+// Bytes of bf16 for the magnitudes 0 ... 127, and words for the levels of 4 and of 2 bits, again and again.
 struct LevelTables {
   constexpr LevelTables() {
     for (uint32_t i = 0; i < 128; ++i) {
@@ -10,12 +10,15 @@ struct LevelTables {
       low[i] = static_cast<uint8_t>(bits);
       high[i] = static_cast<uint8_t>(bits >> 8);
     }
-    for (uint32_t i = 0; i < 32; ++i) four[i] = bf16(static_cast<float>(i % 16) - 7.5f);
+    for (uint32_t i = 0; i < 32; ++i) {
+      four[i] = bf16(static_cast<float>(i % 16) - 7.5f);
+      two[i] = bf16(static_cast<float>(i % 4) - 1.5f);
+    }
   }
   static constexpr uint16_t bf16(float exact) { return static_cast<uint16_t>(std::bit_cast<uint32_t>(exact) >> 16); }
 
   alignas(64) std::array<uint8_t, 128> low{}, high{};
-  alignas(64) std::array<uint16_t, 32> four{};
+  alignas(64) std::array<uint16_t, 32> four{}, two{};
 };
 constexpr LevelTables kLevels;
 
@@ -47,34 +50,60 @@ HWY_INLINE __m512i load_words(const std::byte* from) {
   return _mm512_cvtepu8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
 }
 
-// The levels of the lower halves of 32 bytes. A permutation looks at five bits of its index, hence the table is there
-// twice.
-HWY_INLINE __m512i lower_levels(__m512i words) {
-  return _mm512_permutexvar_epi16(words, _mm512_load_si512(kLevels.four.data()));
+// Levels of codes of 2 or 4 bits, as bf16: of the lowest field of each word. A permutation looks at five bits of its
+// index, hence the tables repeat.
+template <int kBits>
+HWY_INLINE __m512i lowest_levels(__m512i words) {
+  return _mm512_permutexvar_epi16(words, _mm512_load_si512(kBits == 4 ? kLevels.four.data() : kLevels.two.data()));
 }
 
-// K of 4 bits: [dims / 4][line_columns][2] bytes.
-inline void pack_key_codes4(const std::byte* from, size_t dims, size_t line_columns, size_t columns, size_t depth,
-                            uint16_t* to, Ahead& ahead) {
-  for (size_t dim = 0; dim < dims; dim += 4, from += 2 * line_columns, to += 64)
+// bf16(level * scale + middle) of pairs of levels, the lower of which has the first scale and middle.
+HWY_INLINE __m512i scaled_pairs(__m512i levels, const float* scale, const float* middle) {
+  const __m512 low = _mm512_castsi512_ps(_mm512_slli_epi32(levels, 16));
+  const __m512 high = _mm512_castsi512_ps(_mm512_and_si512(levels, _mm512_set1_epi32(static_cast<int>(0xffff0000))));
+  const __m512i both = to_bf16(_mm512_fmadd_ps(low, _mm512_set1_ps(scale[0]), _mm512_set1_ps(middle[0])),
+                               _mm512_fmadd_ps(high, _mm512_set1_ps(scale[1]), _mm512_set1_ps(middle[1])));
+  return _mm512_permutexvar_epi16(zip_order(), both);
+}
+
+// K of 2 or 4 bits, [dims / 2n][line_columns][2] bytes of n codes. With `scale` and `middle`, which are of dimensions,
+// the operand holds numbers, or else levels.
+template <int kBits>
+void pack_key_codes(const std::byte* from, size_t dims, size_t line_columns, size_t columns, size_t depth,
+                    const float* scale, const float* middle, uint16_t* to, Ahead& ahead) {
+  constexpr size_t kFields = 8 / kBits;
+  for (size_t dim = 0; dim < dims; dim += 2 * kFields, from += 2 * line_columns, to += 32 * kFields)
     for (size_t column = 0; column < columns; column += 16) {
       if (column % 32 == 0) ahead.fetch(1);
-      const __m512i words = load_words(from + 2 * column);
-      _mm512_store_si512(to + column * depth, lower_levels(words));
-      _mm512_store_si512(to + column * depth + 32, lower_levels(_mm512_srli_epi16(words, 4)));
+      __m512i words = load_words(from + 2 * column);
+      for (size_t field = 0; field < kFields; ++field, words = _mm512_srli_epi16(words, kBits)) {
+        __m512i levels = lowest_levels<kBits>(words);
+        if (scale != nullptr) levels = scaled_pairs(levels, scale + dim + 2 * field, middle + dim + 2 * field);
+        _mm512_store_si512(to + column * depth + 32 * field, levels);
+      }
     }
 }
 
-// V of 4 bits: [tokens / 2][dims / 32][16][2] bytes.
-inline void pack_value_codes4(const std::byte* from, size_t tokens, size_t dims, size_t depth, uint16_t* to,
-                              Ahead& ahead) {
+// V of 2 or 4 bits: [tokens / 2][dims / 16n][16][2] bytes.
+template <int kBits>
+void pack_value_codes(const std::byte* from, size_t tokens, size_t dims, size_t depth, uint16_t* to, Ahead& ahead) {
+  constexpr size_t kFields = 8 / kBits;
   for (size_t token = 0; token < tokens; token += 2, to += 32)
-    for (size_t dim = 0; dim < dims; dim += 32, from += 32) {
+    for (size_t dim = 0; dim < dims; dim += 16 * kFields, from += 32) {
       if (dim % 64 == 0) ahead.fetch(1);
-      const __m512i words = load_words(from);
-      _mm512_store_si512(to + dim * depth, lower_levels(words));
-      _mm512_store_si512(to + (dim + 16) * depth, lower_levels(_mm512_srli_epi16(words, 4)));
+      __m512i words = load_words(from);
+      for (size_t field = 0; field < kFields; ++field, words = _mm512_srli_epi16(words, kBits))
+        _mm512_store_si512(to + (dim + 16 * field) * depth, lowest_levels<kBits>(words));
     }
+}
+
+// Scales and middles of dimensions as fp32.
+inline void load_dim_scales(const PageHalf& half, const std::byte* page, float* scale, float* middle) {
+  const auto* from = reinterpret_cast<const uint16_t*>(page + half.offset() + half.code_bytes());
+  for (size_t i = 0; i < half.scales(); i += 16) {
+    _mm512_store_ps(scale + i, _mm512_cvtph_ps(load_half(from + i)));
+    _mm512_store_ps(middle + i, _mm512_cvtph_ps(load_half(from + half.scales() + i)));
+  }
 }
 
 // Scales and middles of the first `tokens` slots of a page as fp32, zeros in those up to `slots`, a multiple of 16.
@@ -86,5 +115,19 @@ inline void load_scales(const PageHalf& half, const std::byte* page, size_t page
     const auto mask = static_cast<__mmask16>(left < 16 ? (1u << left) - 1 : 0xffff);
     _mm512_store_ps(scale + t, _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(mask, from + t)));
     _mm512_store_ps(middle + t, _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(mask, from + page_tokens + t)));
+  }
+}
+
+// The first `rows` rows of K or V of a sparse page as numbers, [rows, columns].
+inline void open_sparse(const PageHalf& half, const std::byte* page, size_t rows, F16* to) {
+  const auto* bitmap = reinterpret_cast<const uint16_t*>(page + half.offset());
+  const auto* numbers = reinterpret_cast<const uint16_t*>(page + half.offset() + half.bitmap_bytes());
+  for (size_t i = 0; i < rows * half.columns() / 16; ++i) {
+    const uint16_t mask = bitmap[i];
+    const auto count = static_cast<unsigned>(std::popcount(mask));
+    const __m256i some = _mm256_maskz_loadu_epi16(static_cast<__mmask16>((1u << count) - 1), numbers);
+    const __m512i spread = _mm512_maskz_expand_epi32(mask, _mm512_cvtepu16_epi32(some));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + 16 * i), _mm512_cvtepi32_epi16(spread));
+    numbers += count;
   }
 }

@@ -13,7 +13,8 @@
 //   score   sum over d of q[d] (middle[t] + scale[t] level[t, d]) = scale[t] (q . level[t]) + middle[t] (sum of q)
 //   output  sum over t of p[t] (middle[t] + scale[t] level[t, d]) = (p scale) . level[., d] + p . middle
 // with p scale rounded to bf16 in place of the weights. Levels are always finite: what a row does not see is kept out
-// by leaving out its scale and middle.
+// by leaving out its scale and middle. Open pages, and keys whose scales are of dimensions, are numbers in bf16, with
+// scale 1 and middle 0.
 // Included by attention_bf16.cpp alone, inside the region compiled for AVX-512 with BF16.
 #pragma once
 
@@ -58,12 +59,13 @@ class Bf16Walk {
           weights((strip + 16) * slots / 2),
           bits(round_up(queries * columns / 16, 32) / 2),
           sums(round_up(queries, 16)),
-          scales(kCodes ? 4 * slots : 0),
+          scales(kCodes ? 4 * slots + 2 * depth : 0),
+          opened(kCodes ? static_cast<size_t>(shape.head_dim) * static_cast<size_t>(shape.page_tokens) / 2 : 0),
           floats(keys + 2 * values + q + 2 * scores + weights + strip * width + 3 * 64 + sums * 16 + bits + scales +
-                 (kCodes ? sums * 17 : 0) + 2 * State::floats(queries, width)) {}
+                 round_up(opened, 16) + (kCodes ? sums * 17 : 0) + 2 * State::floats(queries, width)) {}
 
     size_t depth, columns, slots, width, strip;
-    size_t keys, values, q, scores, weights, bits, sums, scales, floats;  // floats' worth
+    size_t keys, values, q, scores, weights, bits, sums, scales, opened, floats;  // floats' worth
   };
 
   struct Rows {  // of the block, that see something of a page
@@ -80,6 +82,8 @@ class Bf16Walk {
   Rows mark_visible(const PageView& page, size_t& tokens);
   void mark(uint16_t* bits, SlotRange range) const;
   bool pack(const PageView& page, Visibility seen, size_t tokens);
+  void pack_key_codes(const std::byte* page, size_t tokens);
+  void pack_value_codes(const std::byte* page, size_t tokens);
   void score(Strip strip, size_t tokens, float* scores);
   template <bool kScale>
   __m512 score_at(const float* scores, size_t t, __m512 q_sum) const;
@@ -118,8 +122,11 @@ class Bf16Walk {
   float* key_middle_;
   float* value_scale_;
   float* value_middle_;
+  float* dim_scale_;  // [depth]
+  float* dim_middle_;
   float* q_sums_;        // [queries]
   float* lane_middles_;  // [queries, 16], sums of weight times middle
+  F16* opened_;          // K or V of a sparse page as numbers
   uint16_t* row_bits_;   // [rows, columns / 16], which slots a row sees
   float* spare_;
   Engine engine_;
@@ -154,8 +161,10 @@ Bf16Walk<T, Engine>::Bf16Walk(const AttentionArgs& args, const AttentionShape& s
   lane_sums_ = take(at_.sums * 16);
   if constexpr (kCodes) {
     for (float** each : {&key_scale_, &key_middle_, &value_scale_, &value_middle_}) *each = take(at_.slots);
+    for (float** each : {&dim_scale_, &dim_middle_}) *each = take(at_.depth);
     q_sums_ = take(at_.sums);
     lane_middles_ = take(at_.sums * 16);
+    opened_ = reinterpret_cast<F16*>(take(round_up(at_.opened, 16)));
   }
   row_bits_ = reinterpret_cast<uint16_t*>(take(at_.bits));
   spare_ = next;
@@ -194,8 +203,9 @@ void Bf16Walk<T, Engine>::segment(uint32_t begin, uint32_t end, State& state) {
   for (uint32_t page = begin; page < end; ++page) {
     ahead_ = {};
     if (page + 1 < pages.size()) {
-      ahead_.at = reinterpret_cast<const char*>(args_.slab + pages[page + 1].page * args_.format.page_bytes());
-      ahead_.end = ahead_.at + args_.format.page_bytes();
+      const PageRef& next = pages[page + 1];
+      ahead_.at = reinterpret_cast<const char*>(args_.page(next));
+      ahead_.end = ahead_.at + args_.format.form(next.page).page_bytes();
     }
     visit(pages[page], state);
   }
@@ -281,32 +291,6 @@ void Bf16Walk<T, Engine>::visit(const PageRef& ref, State& state) {
     }
     std::swap(scores_, next_scores_);
     strip = next;
-  }
-}
-
-// K and V become operands. False: values that some row does not see are infinite or NaN.
-template <class T, class Engine>
-bool Bf16Walk<T, Engine>::pack(const PageView& page, Visibility seen, size_t tokens) {
-  const auto head_dim = static_cast<size_t>(shape_.head_dim);
-  const size_t columns = round_up(tokens, 16);
-  if constexpr (kCodes) {
-    const PageHalf keys = PageHalf::keys(args_.format), values = PageHalf::values(args_.format);
-    const size_t lines = std::min(at_.columns, round_up(tokens, 32));
-    if (keys.bits() == 8)
-      pack_codes8(page.k, head_dim, at_.columns, columns, at_.depth, keys_, ahead_);
-    else
-      pack_key_codes4(page.k, head_dim, at_.columns, columns, at_.depth, keys_, ahead_);
-    if (values.bits() == 8)
-      pack_codes8(page.v, lines, head_dim, at_.width, at_.slots, values_, ahead_);
-    else
-      pack_value_codes4(page.v, lines, head_dim, at_.slots, values_, ahead_);
-    load_scales(keys, page.k, at_.columns, tokens, columns, key_scale_, key_middle_);
-    load_scales(values, page.k, at_.columns, tokens, columns, value_scale_, value_middle_);
-    return true;
-  } else {
-    pack_operand(reinterpret_cast<const T*>(page.k), head_dim, at_.columns, columns, at_.depth, keys_, ahead_);
-    pack_operand(reinterpret_cast<const T*>(page.v), tokens, head_dim, at_.width, at_.slots, values_, ahead_);
-    return seen == Visibility::kAll || all_finite(values_, 2 * at_.values);
   }
 }
 

@@ -14,6 +14,7 @@ namespace {
 
 struct SeenSlot {
   const std::byte* page;
+  bool open;
   size_t slot;
   double score;
 };
@@ -21,11 +22,12 @@ struct SeenSlot {
 std::vector<SeenSlot> seen_slots(const AttentionArgs& args, const AttentionTile& tile, const float* q,
                                  int32_t position) {
   const auto head_dim = static_cast<size_t>(args.format.head_dim);
-  const PageHalf keys = PageHalf::keys(args.format);
+  const PageHalf sealed = PageHalf::keys(args.format), open = PageHalf::keys(args.format.open_format());
   const PositionSpan sees(position, args.window);
   std::vector<SeenSlot> seen;
   for (uint32_t i = tile.page_begin; i < tile.page_end; ++i) {
     const PageView page(args, args.plan->pages[i]);
+    const PageHalf& keys = page.open ? open : sealed;
     for (size_t slot = 0; slot < static_cast<size_t>(page.count); ++slot) {
       const int32_t slot_position =
           page.positions != nullptr ? page.positions[slot] : page.min_position + static_cast<int32_t>(slot);
@@ -35,7 +37,7 @@ std::vector<SeenSlot> seen_slots(const AttentionArgs& args, const AttentionTile&
       score *= args.scale;
       if (args.softcap > 0) score = args.softcap * std::tanh(score / args.softcap);
       if (page.bias != nullptr) score += page.bias[slot];
-      seen.push_back({page.k, slot, score});
+      seen.push_back({page.k, page.open, slot, score});
     }
   }
   return seen;
@@ -85,11 +87,12 @@ void attend(const AttentionArgs& args, const AttentionShape& shape, const Attent
   sums.rescale(top);
   double& sum = sums.sum;
   std::vector<double>& total = sums.out;
-  const PageHalf values = PageHalf::values(args.format);
+  const PageHalf sealed = PageHalf::values(args.format), open = PageHalf::values(args.format.open_format());
   for (const SeenSlot& slot : seen) {
     const double weight = std::exp(slot.score - top);
     sum += weight;
-    for (size_t d = 0; d < head_dim; ++d) total[d] += weight * values.number(slot.page, slot.slot, d);
+    for (size_t d = 0; d < head_dim; ++d)
+      total[d] += weight * (slot.open ? open : sealed).number(slot.page, slot.slot, d);
   }
   if (state == nullptr) return sums.write(args.partial, at, static_cast<size_t>(head));
   store_empty(state, head_dim);

@@ -97,6 +97,10 @@ class Walk {
   void add_values(const PageView& page, Visibility seen, Rows rows, State& state);
   const float* widen_keys(const PageView& page) const;
   const float* widen_values(const PageView& page) const;
+  template <class Stored>
+  void widen_keys(const Stored* k) const;
+  template <class Stored>
+  void widen_values(const Stored* v, size_t tokens) const;
 
   static constexpr bool kCodes = std::is_same_v<T, Codes>;
   // A few queries convert K and V as they read; many, and all of codes, convert the page once.
@@ -157,9 +161,8 @@ void Walk<T>::segment(uint32_t begin, uint32_t end, State& state) {
   std::fill_n(lane_sums_, queries_ * kLanes, 0.0f);
   const auto& pages = args_.plan->pages;
   for (uint32_t page = begin; page < end; ++page) {
-    const PageId next = pages[std::min<size_t>(page + 1, pages.size() - 1)].page;
-    ahead_ = (static_cast<ptrdiff_t>(next) - static_cast<ptrdiff_t>(pages[page].page)) *
-             static_cast<ptrdiff_t>(args_.format.page_bytes());
+    ahead_ = reinterpret_cast<const char*>(args_.page(pages[std::min<size_t>(page + 1, pages.size() - 1)])) -
+             reinterpret_cast<const char*>(args_.page(pages[page]));
     visit(pages[page], state);
   }
   for (size_t i = 0; i < queries_; ++i)
@@ -315,39 +318,53 @@ void Walk<T>::add_values(const PageView& page, Visibility seen, Rows rows, State
 
 template <class T>
 const float* Walk<T>::widen_keys(const PageView& page) const {
-  if constexpr (kCodes) {
-    widen_key_codes(args_.format, page.k, ahead_, keys_);
+  if constexpr (!kCodes) {
+    widen_keys(reinterpret_cast<const T*>(page.k));
+  } else if (page.open) {
+    widen_keys(reinterpret_cast<const F16*>(page.k));
   } else {
-    const FloatTag d;
-    const auto* k = reinterpret_cast<const T*>(page.k);
-    for (size_t i = 0; i < head_dim_ * page_tokens_; i += kLanes) {
-      hn::StoreU(load_kv(k + i), d, keys_ + i);
-      prefetch_line<1>(k + i, ahead_);
-    }
+    widen_key_codes(args_.format, page.k, ahead_, keys_);
   }
   return keys_;
 }
 
 template <class T>
+template <class Stored>
+void Walk<T>::widen_keys(const Stored* k) const {
+  const FloatTag d;
+  for (size_t i = 0; i < head_dim_ * page_tokens_; i += kLanes) {
+    hn::StoreU(load_kv(k + i), d, keys_ + i);
+    prefetch_line<1>(k + i, ahead_);
+  }
+}
+
+template <class T>
 const float* Walk<T>::widen_values(const PageView& page) const {
   const auto tokens = static_cast<size_t>(page.count);
-  if constexpr (kCodes) {
-    widen_value_codes(args_.format, page.k, ahead_, tokens, width_, values_);
+  if constexpr (!kCodes) {
+    widen_values(reinterpret_cast<const T*>(page.v), tokens);
+  } else if (page.open) {
+    widen_values(reinterpret_cast<const F16*>(page.v), tokens);
   } else {
-    const FloatTag d;
-    const auto* v = reinterpret_cast<const T*>(page.v);
-    for (size_t t = 0; t < tokens; ++t, v += head_dim_) {
-      float* to = values_ + t * width_;
-      size_t i = 0;
-      for (; i + kLanes <= head_dim_; i += kLanes) {
-        hn::StoreU(load_kv(v + i), d, to + i);
-        prefetch_line<1>(v + i, ahead_);
-      }
-      for (; i < head_dim_; ++i) to[i] = to_float(v[i]);
-      for (; i < width_; ++i) to[i] = 0;
-    }
+    widen_value_codes(args_.format, page.k, ahead_, tokens, width_, values_);
   }
   return values_;
+}
+
+template <class T>
+template <class Stored>
+void Walk<T>::widen_values(const Stored* v, size_t tokens) const {
+  const FloatTag d;
+  for (size_t t = 0; t < tokens; ++t, v += head_dim_) {
+    float* to = values_ + t * width_;
+    size_t i = 0;
+    for (; i + kLanes <= head_dim_; i += kLanes) {
+      hn::StoreU(load_kv(v + i), d, to + i);
+      prefetch_line<1>(v + i, ahead_);
+    }
+    for (; i < head_dim_; ++i) to[i] = to_float(v[i]);
+    for (; i < width_; ++i) to[i] = 0;
+  }
 }
 
 }  // namespace HWY_NAMESPACE

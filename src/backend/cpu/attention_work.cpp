@@ -31,6 +31,7 @@ AttentionShape::AttentionShape(const AttentionArgs& args)
   }
   GODWIT_CHECK(args.window >= 0 && args.softcap >= 0);
   GODWIT_CHECK(args.plan != nullptr && (args.slab != nullptr || args.plan->pages.empty()));
+  GODWIT_CHECK(args.format.seals == (args.open_slab != nullptr));
 }
 
 void check_partial(const AttnPartial& partial, int64_t rows, int q_heads, int head_dim) {
@@ -107,8 +108,9 @@ void clear_uncovered(Context& context, const AttentionArgs& args, const Attentio
 }
 
 PageView::PageView(const AttentionArgs& args, const PageRef& ref)
-    : k(args.slab + ref.page * args.format.page_bytes()),
-      v(k + args.format.k_bytes()),
+    : k(args.page(ref)),
+      v(k + args.format.form(ref.page).k_bytes()),
+      open(is_open(ref.page)),
       count(static_cast<int>(ref.count)),
       min_position(ref.first_position),
       max_position(ref.first_position + count - 1) {

@@ -62,6 +62,7 @@ struct PageView {
 
   const std::byte* k;                  // [head_dim, page_tokens], or codes: page_layout.h
   const std::byte* v;                  // [page_tokens, head_dim]
+  bool open;                           // K and V are numbers of the open format
   const int32_t* positions = nullptr;  // [page_tokens] when explicit
   const float* bias = nullptr;         // [page_tokens] when explicit
   int count;

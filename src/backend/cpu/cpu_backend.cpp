@@ -63,6 +63,7 @@ class CpuBackend final : public Backend {
 
   void kv_write(const KvWriteArgs& args) override { kernels_.kv_write(context_, args); }
   void kv_read(const KvReadArgs& args) override { cpu::kv_read(context_, args); }
+  void kv_seal(const KvSealArgs& args) override { cpu::kv_seal(context_, args); }
   void kv_copy_page(const KvFormat& format, std::byte* slab, PageId from, PageId to) override {
     size_t bytes = format.page_bytes();
     std::memcpy(slab + to * bytes, slab + from * bytes, bytes);

@@ -82,6 +82,7 @@ void fill_route(Kernels& table);
 
 // Pages in the CPU's layout; plain copies, the same for every target.
 void kv_read(Context& context, const KvReadArgs& args);
+void kv_seal(Context& context, const KvSealArgs& args);
 void kv_move(const KvFormat& format, std::byte* to_slab, const std::byte* from_slab, std::span<const KvMove> moves);
 void kv_export(const KvFormat& format, const std::byte* slab, PageId page, std::span<std::byte> canonical);
 void kv_import(const KvFormat& format, std::byte* slab, PageId page, std::span<const std::byte> canonical);

@@ -1,6 +1,8 @@
 // Pages in the CPU's layout; see page_layout.h.
 #include <algorithm>
 #include <cstring>
+#include <limits>
+#include <numeric>
 #include <vector>
 
 #include "backend/cpu/page_layout.h"
@@ -53,14 +55,16 @@ void write_slot(const Sizes& sizes, std::byte* page, size_t slot, const float* k
 // Calls write(page, slot, k, v) for every (row, head) of rows [begin, end).
 template <class Write>
 void write_rows(const KvWriteArgs& args, const Sizes& sizes, int64_t begin, int64_t end, const Write& write) {
+  std::byte* slab = args.format.seals ? args.open_slab : args.slab;
   const auto heads = static_cast<size_t>(args.k.shape[1]);
   for (auto row = static_cast<size_t>(begin); row < static_cast<size_t>(end); ++row) {
     const auto* k = reinterpret_cast<const float*>(args.k.data + row * args.k.row_stride_bytes);
     const auto* v = reinterpret_cast<const float*>(args.v.data + row * args.v.row_stride_bytes);
     for (size_t head = 0; head < heads; ++head) {
       const KvSlot slot = args.slots[row * heads + head];
-      GODWIT_CHECK(slot.slot < sizes.page_tokens);
-      write(args.slab + slot.page * sizes.page_bytes, slot.slot, k + head * sizes.head_dim, v + head * sizes.head_dim);
+      GODWIT_CHECK(slot.slot < sizes.page_tokens && is_open(slot.page) == args.format.seals);
+      write(slab + page_index(slot.page) * sizes.page_bytes, slot.slot, k + head * sizes.head_dim,
+            v + head * sizes.head_dim);
     }
   }
 }
@@ -91,30 +95,79 @@ void move_codes(const PageHalf& half, const std::byte* from, size_t from_slot, s
   half.set_scale(to, to_slot, half.scale(from, from_slot));
 }
 
-// Canonical codes are [page_tokens, head_dim], of 4 bits two to a byte with the even dimension in its lower half; then
-// scales and middles as they are.
+// Canonical codes are [page_tokens, head_dim], several to a byte from the lowest bits on; then scales and middles as
+// they are.
 void export_codes(const PageHalf& half, const Sizes& sizes, const std::byte* page, std::byte* canonical) {
   for (size_t slot = 0; slot < sizes.page_tokens; ++slot)
     for (size_t i = 0; i < sizes.head_dim;) {
-      uint8_t byte = half.code(page, slot, i++);
-      if (half.bits() == 4) byte = static_cast<uint8_t>(byte | half.code(page, slot, i++) << 4);
-      *canonical++ = std::byte{byte};
+      unsigned byte = 0;
+      for (int shift = 0; shift < 8; shift += half.bits())
+        byte |= static_cast<unsigned>(half.code(page, slot, i++)) << shift;
+      *canonical++ = static_cast<std::byte>(byte);
     }
-  std::memcpy(canonical, page + half.offset() + half.code_bytes(), 2 * sizes.page_tokens * sizeof(uint16_t));
+  std::memcpy(canonical, page + half.offset() + half.code_bytes(), 2 * half.scales() * sizeof(uint16_t));
 }
 
 void import_codes(const PageHalf& half, const Sizes& sizes, const std::byte* canonical, std::byte* page) {
   for (size_t slot = 0; slot < sizes.page_tokens; ++slot)
     for (size_t i = 0; i < sizes.head_dim;) {
-      const auto byte = static_cast<uint8_t>(*canonical++);
-      if (half.bits() == 8) {
-        half.set_code(page, slot, i++, byte);
-      } else {
-        half.set_code(page, slot, i++, byte & 15);
-        half.set_code(page, slot, i++, byte >> 4);
-      }
+      const auto byte = static_cast<unsigned>(*canonical++);
+      for (int shift = 0; shift < 8; shift += half.bits())
+        half.set_code(page, slot, i++, static_cast<uint8_t>(byte >> shift & ((1u << half.bits()) - 1)));
     }
-  std::memcpy(page + half.offset() + half.code_bytes(), canonical, 2 * sizes.page_tokens * sizeof(uint16_t));
+  std::memcpy(page + half.offset() + half.code_bytes(), canonical, 2 * half.scales() * sizeof(uint16_t));
+}
+
+// The numbers of each token that have the largest magnitudes; of equals the first ones. NaNs are larger than all
+// others.
+void seal_sparse(const PageHalf& open, const PageHalf& half, const Sizes& sizes, const std::byte* from,
+                 std::byte* page) {
+  std::byte* bitmap = page + half.offset();
+  auto* numbers = reinterpret_cast<uint16_t*>(bitmap + half.bitmap_bytes());
+  std::memset(bitmap, 0, half.bitmap_bytes());
+  const auto* stored = reinterpret_cast<const uint16_t*>(from + open.offset());
+  std::vector<size_t> order(sizes.head_dim);
+  for (size_t token = 0; token < sizes.page_tokens; ++token) {
+    std::iota(order.begin(), order.end(), size_t{0});
+    // Magnitudes of f16 are ordered as their bits are.
+    const auto magnitude = [&](size_t dim) { return stored[half.index(token, dim)] & 0x7fff; };
+    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return magnitude(a) > magnitude(b); });
+    for (size_t i = 0; i < half.kept(); ++i) {
+      const size_t at = half.index(token, order[i]);
+      bitmap[at / 8] |= static_cast<std::byte>(1u << at % 8);
+    }
+  }
+  for (size_t at = 0; at < sizes.head_dim * sizes.page_tokens; ++at)
+    if ((static_cast<unsigned>(bitmap[at / 8]) >> at % 8 & 1) != 0) *numbers++ = stored[at];
+}
+
+// Canonical sparse pages have bitmap[page_tokens, head_dim / 8], then numbers[page_tokens, kept].
+void export_sparse(const PageHalf& half, const Sizes& sizes, const std::byte* page, std::byte* canonical) {
+  const auto* from = reinterpret_cast<const uint16_t*>(page + half.offset() + half.bitmap_bytes());
+  auto* numbers = reinterpret_cast<uint16_t*>(canonical + half.bitmap_bytes());
+  std::memset(canonical, 0, half.bitmap_bytes());
+  for (size_t token = 0; token < sizes.page_tokens; ++token)
+    for (size_t dim = 0; dim < sizes.head_dim; ++dim) {
+      if (!half.is_kept(page, token, dim)) continue;
+      const size_t at = token * sizes.head_dim + dim;
+      canonical[at / 8] |= static_cast<std::byte>(1u << at % 8);
+      *numbers++ = from[half.rank(page, half.index(token, dim))];
+    }
+}
+
+void import_sparse(const PageHalf& half, const Sizes& sizes, const std::byte* canonical, std::byte* page) {
+  const auto* from = reinterpret_cast<const uint16_t*>(canonical + half.bitmap_bytes());
+  auto* numbers = reinterpret_cast<uint16_t*>(page + half.offset() + half.bitmap_bytes());
+  std::memset(page + half.offset(), 0, half.bitmap_bytes());
+  const auto visit = [&](const auto& each) {  // numbers in canonical order
+    for (size_t token = 0; token < sizes.page_tokens; ++token)
+      for (size_t dim = 0; dim < sizes.head_dim; ++dim) {
+        const size_t at = token * sizes.head_dim + dim;
+        if ((static_cast<unsigned>(canonical[at / 8]) >> at % 8 & 1) != 0) each(half.index(token, dim));
+      }
+  };
+  visit([&](size_t at) { page[half.offset() + at / 8] |= static_cast<std::byte>(1u << at % 8); });
+  visit([&](size_t at) { numbers[half.rank(page, at)] = *from++; });
 }
 
 // Copies a matrix [rows, columns] of `Bits` to [columns, rows].
@@ -136,29 +189,76 @@ void transpose(size_t element_bytes, const std::byte* from, std::byte* to, size_
 void check_kv_format(const KvFormat& format) {
   GODWIT_CHECK(format.dtype == DType::kF32 || format.dtype == DType::kF16 || format.dtype == DType::kBF16);
   GODWIT_CHECK(format.head_dim > 0 && format.page_tokens > 0);
+  if (format.is_sparse() || format.v_keep != 0) {
+    GODWIT_CHECK(format.dtype == DType::kF16 && format.seals && format.k_bits == 0 && format.v_bits == 0);
+    GODWIT_CHECK(format.page_tokens % 16 == 0 && format.head_dim % 16 == 0 && format.head_dim <= 512);
+    for (int keep : {format.k_keep, format.v_keep}) GODWIT_CHECK(keep > 0 && keep <= format.head_dim);
+    return;
+  }
   if (format.k_bits == 0 && format.v_bits == 0) return;
   GODWIT_CHECK(format.dtype == DType::kF16 && format.page_tokens % 16 == 0);
   for (int bits : {format.k_bits, format.v_bits})
-    GODWIT_CHECK((bits == 8 && format.head_dim % 8 == 0) || (bits == 4 && format.head_dim % 32 == 0),
+    GODWIT_CHECK(((bits == 8 && format.head_dim % 8 == 0) || (bits == 4 && format.head_dim % 32 == 0) ||
+                  (bits == 2 && format.head_dim % 64 == 0)),
                  "{} bits, head_dim {}", bits, format.head_dim);
+  GODWIT_CHECK(!format.k_by_dim || (format.seals && format.k_bits < 8 && format.head_dim <= 512));
+  GODWIT_CHECK(format.open_first % format.page_tokens == 0 && format.open_last % format.page_tokens == 0);
 }
 
 void kv_write(Context& context, const KvWriteArgs& args) {
-  const Sizes sizes(args.format);
+  const KvFormat format = args.format.seals ? args.format.open_format() : args.format;
+  const Sizes sizes(format);
   GODWIT_CHECK(args.k.rank == 3 && args.k.dtype == DType::kF32 && args.v.dtype == DType::kF32);
   GODWIT_CHECK(args.k.shape == args.v.shape && args.k.shape[2] == args.format.head_dim);
   const int64_t rows = args.k.shape[0];
   GODWIT_CHECK(args.slots.size() == static_cast<size_t>(rows * args.k.shape[1]));
   context.pool.parallel_for((rows + kRowsPerItem - 1) / kRowsPerItem, [&](int64_t item) {
     const int64_t begin = item * kRowsPerItem, end = std::min(rows, begin + kRowsPerItem);
-    if (args.format.has_codes()) return write_codes(args, sizes, begin, end);
-    switch (args.format.dtype) {
+    if (format.has_codes()) return write_codes(args, sizes, begin, end);
+    switch (format.dtype) {
       case DType::kF16:
         return write_numbers<F16>(args, sizes, begin, end);
       case DType::kBF16:
         return write_numbers<BF16>(args, sizes, begin, end);
       default:
         return write_numbers<float>(args, sizes, begin, end);
+    }
+  });
+}
+
+void kv_seal(Context& context, const KvSealArgs& args) {
+  const Sizes sizes(args.format);
+  const KvFormat open_format = args.format.open_format();
+  const PageHalf open_halves[] = {PageHalf::keys(open_format), PageHalf::values(open_format)};
+  const PageHalf halves[] = {PageHalf::keys(args.format), PageHalf::values(args.format)};
+  context.pool.parallel_for(static_cast<int64_t>(args.pages.size()), [&](int64_t item) {
+    const KvSeal& seal = args.pages[static_cast<size_t>(item)];
+    const std::byte* open = args.open_slab + page_index(seal.open) * open_format.page_bytes();
+    std::byte* sealed = args.slab + seal.sealed * sizes.page_bytes;
+    if (args.format.is_sparse()) {
+      for (size_t i = 0; i < 2; ++i) seal_sparse(open_halves[i], halves[i], sizes, open, sealed);
+      return;
+    }
+    std::vector<float> numbers(std::max(sizes.head_dim, sizes.page_tokens));
+    std::vector<uint8_t> codes(numbers.size());
+    // A NaN must not reach the tokens that share a dimension's scale with its own: it becomes 0 there, and the token's
+    // V becomes NaN instead.
+    std::vector<bool> poisoned(sizes.page_tokens);
+    for (size_t i = 0; i < 2; ++i) {
+      const PageHalf &from = open_halves[i], &to = halves[i];
+      const size_t count = to.by_dim() ? sizes.page_tokens : sizes.head_dim;
+      for (size_t of = 0; of < to.scales(); ++of) {
+        for (size_t j = 0; j < count; ++j) {
+          numbers[j] = to.by_dim() ? from.number(open, j, of) : from.number(open, of, j);
+          if (!to.by_dim() || numbers[j] == numbers[j]) continue;
+          poisoned[j] = true;
+          numbers[j] = 0;
+        }
+        if (!to.by_dim() && poisoned[of]) numbers[0] = std::numeric_limits<float>::quiet_NaN();
+        to.set_scale(sealed, of, kv_encode(to.bits(), numbers.data(), count, codes.data()));
+        for (size_t j = 0; j < count; ++j)
+          to.by_dim() ? to.set_code(sealed, j, of, codes[j]) : to.set_code(sealed, of, j, codes[j]);
+      }
     }
   });
 }
@@ -187,6 +287,10 @@ void kv_export(const KvFormat& format, const std::byte* slab, PageId page, std::
   const Sizes sizes(format);
   GODWIT_CHECK(canonical.size() == sizes.page_bytes);
   const std::byte* from = slab + page * sizes.page_bytes;
+  if (format.is_sparse()) {
+    export_sparse(PageHalf::keys(format), sizes, from, canonical.data());
+    return export_sparse(PageHalf::values(format), sizes, from, canonical.data() + sizes.k_bytes);
+  }
   if (format.has_codes()) {
     export_codes(PageHalf::keys(format), sizes, from, canonical.data());
     return export_codes(PageHalf::values(format), sizes, from, canonical.data() + sizes.k_bytes);
@@ -199,6 +303,10 @@ void kv_import(const KvFormat& format, std::byte* slab, PageId page, std::span<c
   const Sizes sizes(format);
   GODWIT_CHECK(canonical.size() == sizes.page_bytes);
   std::byte* to = slab + page * sizes.page_bytes;
+  if (format.is_sparse()) {
+    import_sparse(PageHalf::keys(format), sizes, canonical.data(), to);
+    return import_sparse(PageHalf::values(format), sizes, canonical.data() + sizes.k_bytes, to);
+  }
   if (format.has_codes()) {
     import_codes(PageHalf::keys(format), sizes, canonical.data(), to);
     return import_codes(PageHalf::values(format), sizes, canonical.data() + sizes.k_bytes, to);

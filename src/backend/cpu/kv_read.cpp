@@ -11,7 +11,10 @@ constexpr int64_t kSlotsPerItem = 64;
 
 void kv_read(Context& context, const KvReadArgs& args) {
   const auto dim = static_cast<size_t>(args.format.head_dim), tokens = static_cast<size_t>(args.format.page_tokens);
-  const PageHalf keys = PageHalf::keys(args.format), values = PageHalf::values(args.format);
+  const KvFormat forms[] = {args.format, args.format.open_format()};
+  const std::byte* slabs[] = {args.slab, args.open_slab};
+  const PageHalf keys[] = {PageHalf::keys(forms[0]), PageHalf::keys(forms[1])};
+  const PageHalf values[] = {PageHalf::values(forms[0]), PageHalf::values(forms[1])};
   const auto count = static_cast<int64_t>(args.slots.size());
   for (const Tensor* out : {&args.k, &args.v})
     GODWIT_CHECK(out->rank == 2 && out->dtype == DType::kF32 && out->shape[0] == count &&
@@ -20,12 +23,13 @@ void kv_read(Context& context, const KvReadArgs& args) {
     const int64_t end = std::min(count, (item + 1) * kSlotsPerItem);
     for (auto i = static_cast<size_t>(item * kSlotsPerItem); i < static_cast<size_t>(end); ++i) {
       const KvSlot slot = args.slots[i];
-      GODWIT_CHECK(slot.slot < tokens);
-      const std::byte* page = args.slab + slot.page * args.format.page_bytes();
+      const size_t form = is_open(slot.page) ? 1 : 0;
+      GODWIT_CHECK(slot.slot < tokens && slabs[form] != nullptr);
+      const std::byte* page = slabs[form] + page_index(slot.page) * forms[form].page_bytes();
       auto* k = reinterpret_cast<float*>(args.k.data + i * args.k.row_stride_bytes);
       auto* v = reinterpret_cast<float*>(args.v.data + i * args.v.row_stride_bytes);
-      for (size_t d = 0; d < dim; ++d) k[d] = keys.number(page, slot.slot, d);
-      for (size_t d = 0; d < dim; ++d) v[d] = values.number(page, slot.slot, d);
+      for (size_t d = 0; d < dim; ++d) k[d] = keys[form].number(page, slot.slot, d);
+      for (size_t d = 0; d < dim; ++d) v[d] = values[form].number(page, slot.slot, d);
     }
   });
 }

@@ -23,12 +23,12 @@ class VectorWeights {
   VectorWeights(const ObserveWork& work, const PageView& page, int kv_head, float* scratch)
       : work_(work), page_(page), first_head_(kv_head * work.shape().group), keys_(scratch) {
     const size_t tokens = page_tokens(), numbers = tokens * head_dim();
-    if constexpr (std::is_same_v<T, Codes>) {
-      widen_key_codes(work.attention().format, page.k, 0, keys_);
+    if constexpr (!std::is_same_v<T, Codes>) {
+      widen<T>(page, numbers);
+    } else if (page.open) {
+      widen<F16>(page, numbers);
     } else {
-      const FloatTag d;
-      const auto* stored = reinterpret_cast<const T*>(page.k);
-      for (size_t i = 0; i < numbers; i += hn::Lanes(d)) hn::StoreU(load_kv(stored + i), d, keys_ + i);
+      widen_key_codes(work.attention().format, page.k, 0, keys_);
     }
     scores_ = keys_ + numbers;
   }
@@ -53,6 +53,12 @@ class VectorWeights {
   }
 
  private:
+  template <class Number>
+  void widen(const PageView& page, size_t numbers) {
+    const FloatTag d;
+    const auto* stored = reinterpret_cast<const Number*>(page.k);
+    for (size_t i = 0; i < numbers; i += hn::Lanes(d)) hn::StoreU(load_kv(stored + i), d, keys_ + i);
+  }
   size_t page_tokens() const { return static_cast<size_t>(work_.shape().page_tokens); }
   size_t head_dim() const { return static_cast<size_t>(work_.shape().head_dim); }
 
@@ -106,7 +112,7 @@ class VectorWeights {
 };
 
 void observe(Context& context, const ObserveArgs& args) {
-  if (args.attention.format.has_codes()) return observe_with<VectorWeights<Codes>>(context, args);
+  if (args.attention.format.packed()) return observe_with<VectorWeights<Codes>>(context, args);
   switch (args.attention.format.dtype) {
     case DType::kF16:
       return observe_with<VectorWeights<F16>>(context, args);

@@ -29,7 +29,7 @@ class PlainWeights {
     const float lse = work_.lse(row, head);
     if (std::isinf(lse)) return 0;  // the empty partial
     const float* q = work_.query(row, head);
-    const PageHalf keys = PageHalf::keys(args.format);
+    const PageHalf keys = PageHalf::keys(page_.open ? args.format.open_format() : args.format);
     double score = 0;
     for (int d = 0; d < work_.shape().head_dim; ++d)
       score += static_cast<double>(q[d]) * keys.number(page_.k, static_cast<size_t>(slot), static_cast<size_t>(d));

@@ -6,6 +6,8 @@ namespace {
 constexpr MethodParam kParams[] = {
     {"k", "4", "bits of K, 4 or 8; attention is more sensitive to errors of K than of V"},
     {"v", "4", "bits of V, 4 or 8"},
+    {"last", "0", "tokens before the page at hand that stay in f16; a multiple of 64"},
+    {"first", "0", "tokens at the beginning that stay in f16; a multiple of 64"},
 };
 
 Result<int> bits(const MethodArgs& args, std::string_view key, int head_dim) {
@@ -21,7 +23,11 @@ Result<int> bits(const MethodArgs& args, std::string_view key, int head_dim) {
 Result<KvFormat> make(const MethodArgs& args, int head_dim) {
   GODWIT_ASSIGN(const int k, bits(args, "k", head_dim));
   GODWIT_ASSIGN(const int v, bits(args, "v", head_dim));
-  return KvFormat{.dtype = DType::kF16, .head_dim = head_dim, .k_bits = k, .v_bits = v};
+  KvFormat format{.dtype = DType::kF16, .head_dim = head_dim, .k_bits = k, .v_bits = v};
+  GODWIT_ASSIGN(format.open_last, kv_open_tokens(args, "last"));
+  GODWIT_ASSIGN(format.open_first, kv_open_tokens(args, "first"));
+  format.seals = format.open_last + format.open_first > 0;
+  return format;
 }
 
 }  // namespace

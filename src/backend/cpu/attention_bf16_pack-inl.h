@@ -1,0 +1,69 @@
+// Bf16Walk's way from a page to operands. Included by attention_bf16.cpp alone, inside the region compiled for AVX-512
+// with BF16.
+#pragma once
+
+// K and V become operands. False: values that some row does not see are infinite or NaN.
+template <class T, class Engine>
+bool Bf16Walk<T, Engine>::pack(const PageView& page, Visibility seen, size_t tokens) {
+  const auto head_dim = static_cast<size_t>(shape_.head_dim);
+  const size_t columns = round_up(tokens, 16);
+  using Number = std::conditional_t<kCodes, F16, T>;
+  if constexpr (kCodes) {
+    if (!page.open && args_.format.has_codes()) {
+      pack_key_codes(page.k, tokens);
+      pack_value_codes(page.k, tokens);
+      return true;
+    }
+    for (float* scale : {key_scale_, value_scale_}) std::fill_n(scale, columns, 1.0f);
+    for (float* middle : {key_middle_, value_middle_}) std::fill_n(middle, columns, 0.0f);
+  }
+  const auto *k = reinterpret_cast<const Number*>(page.k), *v = reinterpret_cast<const Number*>(page.v);
+  if constexpr (kCodes) {
+    if (!page.open) k = v = opened_;
+    if (!page.open) open_sparse(PageHalf::keys(args_.format), page.k, head_dim, opened_);
+  }
+  pack_operand(k, head_dim, at_.columns, columns, at_.depth, keys_, ahead_);
+  if constexpr (kCodes) {
+    if (!page.open) open_sparse(PageHalf::values(args_.format), page.k, tokens, opened_);
+  }
+  pack_operand(v, tokens, head_dim, at_.width, at_.slots, values_, ahead_);
+  return seen == Visibility::kAll || all_finite(values_, 2 * at_.values);
+}
+
+template <class T, class Engine>
+void Bf16Walk<T, Engine>::pack_key_codes(const std::byte* page, size_t tokens) {
+  const PageHalf half = PageHalf::keys(args_.format);
+  const auto head_dim = static_cast<size_t>(shape_.head_dim);
+  const size_t columns = round_up(tokens, 16);
+  const float *scale = nullptr, *middle = nullptr;
+  if (half.by_dim()) {
+    load_dim_scales(half, page, dim_scale_, dim_middle_);
+    scale = dim_scale_;
+    middle = dim_middle_;
+    std::fill_n(key_scale_, columns, 1.0f);
+    std::fill_n(key_middle_, columns, 0.0f);
+  } else {
+    load_scales(half, page, at_.columns, tokens, columns, key_scale_, key_middle_);
+  }
+  if (half.bits() == 8)
+    pack_codes8(page, head_dim, at_.columns, columns, at_.depth, keys_, ahead_);
+  else if (half.bits() == 4)
+    godwit::cpu::pack_key_codes<4>(page, head_dim, at_.columns, columns, at_.depth, scale, middle, keys_, ahead_);
+  else
+    godwit::cpu::pack_key_codes<2>(page, head_dim, at_.columns, columns, at_.depth, scale, middle, keys_, ahead_);
+}
+
+template <class T, class Engine>
+void Bf16Walk<T, Engine>::pack_value_codes(const std::byte* page, size_t tokens) {
+  const PageHalf half = PageHalf::values(args_.format);
+  const auto head_dim = static_cast<size_t>(shape_.head_dim);
+  const size_t lines = std::min(at_.columns, round_up(tokens, 32));
+  const std::byte* from = page + half.offset();
+  load_scales(half, page, at_.columns, tokens, round_up(tokens, 16), value_scale_, value_middle_);
+  if (half.bits() == 8)
+    pack_codes8(from, lines, head_dim, at_.width, at_.slots, values_, ahead_);
+  else if (half.bits() == 4)
+    godwit::cpu::pack_value_codes<4>(from, lines, head_dim, at_.slots, values_, ahead_);
+  else
+    godwit::cpu::pack_value_codes<2>(from, lines, head_dim, at_.slots, values_, ahead_);
+}
