@@ -72,7 +72,8 @@ class KvSequence final : private PageHolder {
   size_t exclusive_bytes() const;
 
   // Room in every head of every layer for `tokens` tokens at consecutive positions from next_position(), or from a
-  // later first_position: a sequence that keeps only some of its tokens passes over the others by appending none of them.
+  // later first_position: a sequence that keeps only some of its tokens passes over the others by appending none of
+  // them.
   KvOutcome append(int tokens) { return append(tokens, next_position_); }
   KvOutcome append(int tokens, int32_t first_position);
   // What append() would take; a scheduler may add up several.

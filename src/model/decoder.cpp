@@ -150,8 +150,7 @@ class Step {
       for (const AttentionSegment& segment : group.segments)
         segment.sequence->list_seals(static_cast<int>(layer), seals_);
     if (!seals_.empty())
-      be_.kv_seal(
-          {.format = pool().format(), .open_slab = pool().open_slab(), .slab = pool().slab(), .pages = seals_});
+      be_.kv_seal({.format = pool().format(), .open_slab = pool().open_slab(), .slab = pool().slab(), .pages = seals_});
   }
 
   void attend(size_t layer, const Tensor& q) {
