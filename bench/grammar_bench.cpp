@@ -39,7 +39,9 @@ std::shared_ptr<const TokenTrie> large_vocabulary() {
       if (random() % 40 == 0) word += "\"";
       tokens.insert(word);
     }
-    GgufVocab vocab{.model = "gpt2", .pre = "default"};
+    GgufVocab vocab;
+    vocab.model = "gpt2";
+    vocab.pre = "default";
     for (const std::string& token : tokens) vocab.tokens.push_back(bytes_to_chars(token));
     vocab.merges = {"i n"};  // one must be there; nothing is encoded here
     auto tokenizer = Tokenizer::from_gguf(std::move(vocab), "bench");
