@@ -39,7 +39,9 @@ std::shared_ptr<const TokenTrie> large_vocabulary() {
       if (random() % 40 == 0) word += "\"";
       tokens.insert(word);
     }
-    GgufVocab vocab{.model = "gpt2", .pre = "default"};
+    GgufVocab vocab;
+    vocab.model = "gpt2";
+    vocab.pre = "default";
     for (const std::string& token : tokens) vocab.tokens.push_back(bytes_to_chars(token));
     vocab.merges = {"i n"};  // one must be there; nothing is encoded here
     auto tokenizer = Tokenizer::from_gguf(std::move(vocab), "bench");
@@ -120,12 +122,12 @@ void mask(benchmark::State& bench, const char* schema, bool warm) {
   bench.counters["us_p99"] = micros[micros.size() * 99 / 100];
   bench.counters["us_worst"] = micros.back();
 }
-BENCHMARK_CAPTURE(mask, any_object / warm, kAnyObject, true)->UseManualTime()->Iterations(60);
-BENCHMARK_CAPTURE(mask, any_object / first, kAnyObject, false)->UseManualTime()->Iterations(10);
-BENCHMARK_CAPTURE(mask, record / warm, kRecord, true)->UseManualTime()->Iterations(60);
-BENCHMARK_CAPTURE(mask, record / first, kRecord, false)->UseManualTime()->Iterations(10);
-BENCHMARK_CAPTURE(mask, tree / warm, kTree, true)->UseManualTime()->Iterations(60);
-BENCHMARK_CAPTURE(mask, tree / first, kTree, false)->UseManualTime()->Iterations(10);
+BENCHMARK_CAPTURE(mask, any_object_warm, kAnyObject, true)->UseManualTime()->Iterations(60);
+BENCHMARK_CAPTURE(mask, any_object_first, kAnyObject, false)->UseManualTime()->Iterations(10);
+BENCHMARK_CAPTURE(mask, record_warm, kRecord, true)->UseManualTime()->Iterations(60);
+BENCHMARK_CAPTURE(mask, record_first, kRecord, false)->UseManualTime()->Iterations(10);
+BENCHMARK_CAPTURE(mask, tree_warm, kTree, true)->UseManualTime()->Iterations(60);
+BENCHMARK_CAPTURE(mask, tree_first, kTree, false)->UseManualTime()->Iterations(10);
 
 void compile(benchmark::State& bench, const char* schema) {
   for (auto _ : bench) benchmark::DoNotOptimize(json_schema_grammar(schema));
