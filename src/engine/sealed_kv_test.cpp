@@ -40,7 +40,8 @@ TEST(SealedKvEngine, ChunksDoNotMatter) {
   }
 }
 
-// Everything open is attention over f16, but for rounding.
+// Everything open is attention over f16, but for rounding, which activations of 8 bits make larger: a number that
+// falls to the other side of a step moves by 1/127 of its block's largest.
 TEST(SealedKvEngine, NeutralIsF16) {
   const auto first = prompt(300), rest = prompt(20, 5);
   const auto want = logits_of(open(with_codec("f16")), first, rest);
@@ -52,7 +53,7 @@ TEST(SealedKvEngine, NeutralIsF16) {
       square += double{want[i]} * want[i];
       difference += double{got[i] - want[i]} * (got[i] - want[i]);
     }
-    EXPECT_LT(std::sqrt(difference / square), 0.01) << codec;
+    EXPECT_LT(std::sqrt(difference / square), 0.02) << codec;
   }
 }
 
