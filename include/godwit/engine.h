@@ -9,6 +9,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -17,6 +18,7 @@
 #include <godwit/options.h>
 #include <godwit/session.h>
 #include <godwit/status.h>
+#include <godwit/tools.h>
 
 namespace godwit {
 
@@ -36,12 +38,25 @@ struct EngineInfo {
   uint64_t kv_bytes_peak = 0;
   double kv_bytes_per_token = 0;
   int vocab_size = 0;
+  std::string tool_format;  // how the chat template wants calls of tools written; empty: it takes no tools
   // With EngineOptions::profile: time that all sessions have spent so far in matrix products, attention and the rest.
   double matmul_seconds = 0, attention_seconds = 0, other_seconds = 0;
 };
 
 struct ChatMessage {
   std::string role, content;
+  std::vector<ToolCall> tool_calls{};  // of an assistant
+  std::string tool_call_id{}, name{};  // of a tool's answer, whose role is "tool"
+};
+
+struct ChatRequest {
+  std::vector<ChatMessage> messages;
+  std::vector<Tool> tools{};
+  // For a template that takes no tools: false is an error, true describes them in the system message (and writes calls
+  // and their answers as text).
+  bool tools_in_prompt = false;
+  bool add_generation_prompt = true;
+  std::string variables{};  // a JSON object: further variables of the template, like {"enable_thinking": false}
 };
 
 class Engine {
@@ -66,6 +81,12 @@ class Engine {
   // The conversation in the model's own template, as tokens. Text inside messages never becomes a special token.
   Result<std::vector<TokenId>> chat_tokens(std::span<const ChatMessage> messages,
                                            bool add_generation_prompt = true) const;
+  Result<std::vector<TokenId>> chat_prompt(const ChatRequest& request) const;  // likewise, with tools
+
+  // How the model's template wants calls written; nothing where it takes no tools.
+  std::optional<ToolFormat> tool_format() const;
+  // For the text of an answer that may call these tools; generate with GenerateOptions::keep_special.
+  ToolCallParser tool_parser(std::span<const Tool> tools) const;
 
   // What an answer can be held to (GenerateOptions::constraint). The engine keeps the last ones, so that to ask again
   // with the same text is cheap.
@@ -74,6 +95,9 @@ class Engine {
   // that is not, and its place.
   Result<std::shared_ptr<const Constraint>> json_schema(std::string_view schema) const;
   Result<std::shared_ptr<const Constraint>> json_object() const;  // any JSON object
+  // One to `most_calls` calls of these tools and nothing else, written as tool_parser() reads them, with arguments that
+  // the tools' schemas accept; formats without marks have one call. Generate with GenerateOptions::keep_special.
+  Result<std::shared_ptr<const Constraint>> tool_calls(std::span<const Tool> tools, int most_calls = 1) const;
 
  private:
   friend class Session;

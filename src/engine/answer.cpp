@@ -33,7 +33,7 @@ AnswerWriter::AnswerWriter(const Vocabulary& vocabulary, int vocab_size, Samplin
     : vocabulary_(&vocabulary),
       sampler_(std::move(sampling), vocab_size),
       stops_(std::move(stops)),
-      decoder_(vocabulary.tokenizer),
+      decoder_(vocabulary.tokenizer, options.keep_special),
       constraint_(std::move(constraint)),
       stop_tokens_(options.stop_tokens),
       max_tokens_(options.max_tokens),

@@ -4,6 +4,7 @@
 #include "engine/engine_impl.h"
 #include "engine/open.h"
 #include "kv/codec.h"
+#include "text/tool_calls.h"
 #include <godwit/engine.h>
 
 namespace godwit {
@@ -107,6 +108,7 @@ EngineInfo Engine::info() const {
   info.kv_bytes_in_use = e.pool->bytes_in_use();
   info.kv_bytes_peak = e.pool->peak_bytes();
   info.kv_bytes_per_token = static_cast<double>(e.memory.kv_bytes_per_page_column) / e.pool->format().page_tokens;
+  if (const auto style = tool_style_of(e.vocabulary->chat_source)) info.tool_format = name_of(style->format);
   info.vocab_size = static_cast<int>(e.model->config().vocab_size);
   info.matmul_seconds = e.seconds.matmul;
   info.attention_seconds = e.seconds.attention;
@@ -129,15 +131,6 @@ std::string_view Engine::token_bytes(TokenId token) const {
 
 std::span<const TokenId> Engine::end_tokens() const {
   return impl_->vocabulary->end_tokens;
-}
-
-Result<std::vector<TokenId>> Engine::chat_tokens(std::span<const ChatMessage> messages,
-                                                 bool add_generation_prompt) const {
-  nlohmann::ordered_json list = nlohmann::ordered_json::array();
-  for (const ChatMessage& message : messages) list.push_back({{"role", message.role}, {"content", message.content}});
-  ChatOptions options;
-  options.add_generation_prompt = add_generation_prompt;
-  return encode_chat(*impl_->vocabulary, std::move(list), options);
 }
 
 }  // namespace godwit

@@ -139,6 +139,10 @@ Result<Vocabulary> load_vocabulary(const ModelSource& source, const std::string&
     return vocabulary;
   }
   if (template_json.is_string()) vocabulary.chat_source = template_json.get<std::string>();
+  if (template_json.is_array())
+    for (const auto& entry : template_json)
+      if (entry.is_object() && entry.contains("template") && entry["template"].is_string())
+        vocabulary.chat_source += entry["template"].get<std::string>() + "\n";
   auto chat = ChatTemplate::from_json(template_json, token_or_empty(*tokenizer, tokenizer->bos()),
                                       token_or_empty(*tokenizer, tokenizer->eos()),
                                       chat_template.empty() ? source.label() : chat_template_name);

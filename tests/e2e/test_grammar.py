@@ -31,7 +31,8 @@ class RandomSchema:
 
     def value(self):
         r = self.random
-        return r.choice([None, True, False, r.randint(-99, 99), 0.5, self.word(), [1, self.word()], {self.word(): None}])
+        word = self.word()
+        return r.choice([None, True, False, r.randint(-99, 99), 0.5, word, [1, word], {word: None}])
 
     def string(self):
         r = self.random
@@ -40,9 +41,11 @@ class RandomSchema:
             low = r.randint(0, 5)
             return {"type": "string", "minLength": low, "maxLength": low + r.randint(0, 80)}
         if kind == 1:
-            return {"type": "string", "pattern": r.choice(["^[a-z]{1,8}$", "^(ab|c)*d?$", "^\\d{3}-\\d{4}$", "^[^x]?$"])}
+            patterns = ["^[a-z]{1,8}$", "^(ab|c)*d?$", "^\\d{3}-\\d{4}$", "^[^x]?$"]
+            return {"type": "string", "pattern": r.choice(patterns)}
         if kind == 2:
-            return {"type": "string", "format": r.choice(["date", "ipv4", "ipv6", "uuid", "email", "date-time", "time"])}
+            formats = ["date", "ipv4", "ipv6", "uuid", "email", "date-time", "time"]
+            return {"type": "string", "format": r.choice(formats)}
         return {"type": "string", "maxLength": r.randint(0, 12)}
 
     def number(self):
@@ -154,7 +157,8 @@ def test_held_answers_are_valid_and_free_ones_are_not(godwit, tmp_path):
 
 def test_any_object(godwit):
     for seed in range(6):
-        report = godwit.json("run", "-p", PROMPT, "-n", "400", "--temperature", "1", "--seed", str(seed), "--json-object")
+        ask = ("run", "-p", PROMPT, "-n", "400", "--temperature", "1", "--seed", str(seed))
+        report = godwit.json(*ask, "--json-object")
         if report["finish_reason"] == "stop":
             assert isinstance(json.loads(report["text"]), dict)
         else:

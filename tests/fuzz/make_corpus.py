@@ -1,4 +1,4 @@
-"""Makes the seeds of the fuzzers for file formats: tests/fuzz/corpus/{gguf,safetensors,json}.
+"""Makes the seeds of the fuzzers for file formats: tests/fuzz/corpus/{gguf,safetensors,json,json_schema}.
 
 Run from the repository root: python3 tests/fuzz/make_corpus.py
 """
@@ -90,7 +90,19 @@ def json_seeds() -> None:
     save("json", "broken", '{"a":\n[1,}')
 
 
+def json_schema_seeds() -> None:
+    object_ = {"type": "object", "properties": {"a": {"type": ["string", "null"], "maxLength": 3}, "b": {"const": [1]}},
+               "required": ["b"], "additionalProperties": {"type": "boolean"}}
+    tree = {"$ref": "#/$defs/t", "$defs": {"t": {"type": "array", "items": {"anyOf": [{"$ref": "#"}, {"type": "null"}]}}}}
+    numbers = {"type": "array", "prefixItems": [{"type": "integer", "minimum": -5, "exclusiveMaximum": 12}],
+               "items": {"type": "number", "multipleOf": 0.25, "maximum": 9.5}, "minItems": 1, "maxItems": 3}
+    strings = {"anyOf": [{"type": "string", "pattern": "^[a-c]+(x|\\d{2,3})?$"}, {"format": "date"}, {"enum": ["a", 1.5]}]}
+    for name, schema in (("object", object_), ("tree", tree), ("numbers", numbers), ("strings", strings), ("any", {})):
+        save("json_schema", name, json.dumps(schema).encode() + b"\0" + bytes(range(33, 126, 3)))
+
+
 if __name__ == "__main__":
     gguf_seeds()
     safetensors_seeds()
     json_seeds()
+    json_schema_seeds()

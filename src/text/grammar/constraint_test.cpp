@@ -80,6 +80,24 @@ TEST_P(Constraints, MasksEqualTryingEveryToken) {
   }
 }
 
+TEST_P(Constraints, MasksNearTheLimitOfNestingEqualTryingEveryToken) {
+  const auto trie = trie_of(grammar_test::tokenizer(GetParam()));
+  const auto constraint = std::make_shared<Constraint>(grammar_of("{}"), trie);
+  TokenMask mask;
+  for (const std::string_view open : {"[", "{\"a\":"}) {
+    ConstraintState state = value_of(ConstraintState::start(constraint));
+    int depth = 0;
+    for (;; ++depth) {
+      ASSERT_TRUE(state.allowed(mask).has_value());
+      ASSERT_EQ(mask, by_trying(state, trie->vocab_size())) << depth << " times " << open;
+      ConstraintState deeper = state;
+      if (!value_of(deeper.advance(open))) break;
+      state = deeper;
+    }
+    EXPECT_GE(depth, 30);
+  }
+}
+
 TEST_P(Constraints, RandomAnswersAreJsonAndShortOnesEnd) {
   const auto trie = trie_of(grammar_test::tokenizer(GetParam()));
   std::mt19937 random(8);

@@ -1,7 +1,7 @@
 // What schemas accept and refuse, and what is refused as a schema.
 #include "text/grammar/json_schema.h"
 
-#include <chrono>
+#include <ctime>
 #include <random>
 #include <regex>
 
@@ -218,12 +218,11 @@ TEST(JsonSchema, HostileSchemasAreAnErrorSoon) {
       doubling,
   };
   for (const std::string& schema : schemas) {
-    const auto begin = std::chrono::steady_clock::now();
+    const std::clock_t begin = std::clock();  // the processor's time: machines are busy
     const auto grammar = json_schema_grammar(schema);
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    const double seconds = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
     EXPECT_LT(seconds, 5) << schema.substr(0, 80);
     EXPECT_LT(grammar ? 0 : grammar.error().message.size(), 600U);
-    std::cout << fmt::format("{:.3f} s, {}: {:.60}\n", seconds, grammar ? "made" : "refused", schema);
   }
 }
 

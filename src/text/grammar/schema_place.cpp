@@ -8,9 +8,9 @@ namespace godwit {
 namespace {
 
 // What says nothing about which values are valid.
-constexpr std::string_view kAnnotations[] = {"title",    "description", "default",   "examples", "example",
-                                             "$schema",  "$id",         "$comment",  "$defs",    "definitions",
-                                             "readOnly", "writeOnly",   "deprecated"};
+constexpr std::string_view kAnnotations[] = {"title",    "description", "default",    "examples",     "example",
+                                             "$schema",  "$id",         "$comment",   "$defs",        "definitions",
+                                             "readOnly", "writeOnly",   "deprecated", "discriminator"};
 constexpr std::string_view kTypes[] = {"object", "array", "string", "number", "integer", "boolean", "null"};
 
 template <class List>

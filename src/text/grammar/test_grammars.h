@@ -44,11 +44,23 @@ inline bool accepts(std::string_view schema, std::string_view text) {
   return judge(grammar_of(schema), text) == Verdict::kWhole;
 }
 
-inline Tokenizer tokenizer(const std::string& name) {
+// With these special tokens besides its own.
+inline Tokenizer tokenizer(const std::string& name, const std::vector<std::string>& specials = {}) {
   std::ifstream file(std::string(GODWIT_TEST_DATA) + "/tokenizers/" + name + ".json", std::ios::binary);
   std::ostringstream text;
   text << file.rdbuf();
-  return value_of(Tokenizer::from_json(text.str(), "", name));
+  if (specials.empty()) return value_of(Tokenizer::from_json(text.str(), "", name));
+  auto json = nlohmann::json::parse(text.str());
+  int64_t id = value_of(Tokenizer::from_json(text.str(), "", name)).vocab_size();
+  for (const std::string& special : specials)
+    json["added_tokens"].push_back({{"id", id++},
+                                    {"content", special},
+                                    {"special", true},
+                                    {"normalized", false},
+                                    {"single_word", false},
+                                    {"lstrip", false},
+                                    {"rstrip", false}});
+  return value_of(Tokenizer::from_json(json.dump(), "", name));
 }
 
 }  // namespace godwit::grammar_test
