@@ -77,6 +77,8 @@ void add_serve(Program& program) {
   server->add_option("--tls-key", o.tls_key, "Its private key")->check(kNotEmpty);
   server->add_option("--io-threads", o.threads, "Threads for sockets")->capture_default_str()->check(CLI::Range(1, 64));
   server->add_flag("--client-priorities", o.client_priorities, "Let requests say how urgent they are");
+  server->add_flag("--tools-in-prompt", o.tools_in_prompt,
+                   "Describe tools in the system message where the model's template takes none");
   server->add_flag("--no-prefix-cache", state->no_prefix_cache, "Keep nothing of a prompt for later requests");
   server->add_flag("--no-request-log", state->no_log, "No line per request on stderr");
   auto* limits = verb->add_option_group("limits");

@@ -1,13 +1,13 @@
 // POST /v1/chat/completions
 #include "base/result.h"
-#include "server/openai.h"
+#include "server/tools.h"
 
 namespace godwit::server {
 namespace {
 
 class ChatForm final : public AnswerForm {
  public:
-  ChatForm(const App& app, const Call& call, const Plan& plan, bool usage)
+  ChatForm(const App& app, const Call& call, const Plan& plan, const ToolUse& tools, bool usage)
       : stream_(plan.stream),
         usage_(usage),
         logprobs_(plan.options.sampling.logprobs >= 0),
@@ -16,27 +16,45 @@ class ChatForm final : public AnswerForm {
         head_{{"id", "chatcmpl-" + call.id},
               {"object", plan.stream ? "chat.completion.chunk" : "chat.completion"},
               {"created", std::time(nullptr)},
-              {"model", app.names.front()}} {}
+              {"model", app.names.front()}} {
+    if (tools.reads_calls())
+      for (Choice& choice : choices_) choice.parser.emplace(app.engine.tool_parser(tools.tools));
+  }
 
   std::string piece(size_t i, const Piece& piece) override {
     Choice& choice = choices_[i];
     const bool counts = logprobs_ && format_.counts(piece);
+    ToolCallParser::Output said{piece.text, {}};
+    if (choice.parser) said = choice.parser->push(piece.text);
     if (!stream_) {
-      choice.text += piece.text;
       if (counts) choice.logprobs.push_back(format_.chat(piece));
+      keep(choice, std::move(said));
       return {};
     }
     std::string events = begin(i);
-    if (piece.text.empty() && !counts) return events;
-    Json logprobs;
-    if (counts) logprobs = {{"content", Json::array({format_.chat(piece)})}, {"refusal", nullptr}};
-    return events + chunk(i, {{"content", piece.text}}, std::move(logprobs), nullptr);
+    if (counts || !said.content.empty()) {
+      Json logprobs;
+      if (counts) logprobs = {{"content", Json::array({format_.chat(piece)})}, {"refusal", nullptr}};
+      events += chunk(i, {{"content", said.content}}, std::move(logprobs), nullptr);
+    }
+    return events + call_chunks(i, said.calls);
   }
 
   std::string answer_end(size_t i, const ServiceAnswer& end) override {
-    choices_[i].finish = openai_finish(end.finish);
-    if (!stream_) return {};
-    return begin(i) + chunk(i, Json::object(), nullptr, choices_[i].finish);
+    Choice& choice = choices_[i];
+    ToolCallParser::Output rest;
+    if (choice.parser) rest = choice.parser->finish();
+    std::string events;
+    if (stream_) {
+      events = begin(i);
+      if (!rest.content.empty()) events += chunk(i, {{"content", rest.content}}, nullptr, nullptr);
+      events += call_chunks(i, rest.calls);
+    } else {
+      keep(choice, std::move(rest));
+    }
+    choice.finish = openai_finish(end.finish);
+    if (choice.called > 0 && end.finish == FinishReason::kStop) choice.finish = "tool_calls";
+    return stream_ ? events + chunk(i, Json::object(), nullptr, choice.finish) : events;
   }
 
   std::string end(const Usage& usage) override {
@@ -55,11 +73,15 @@ class ChatForm final : public AnswerForm {
       Choice& choice = choices_[i];
       Json logprobs;
       if (logprobs_) logprobs = {{"content", std::move(choice.logprobs)}, {"refusal", nullptr}};
-      body["choices"].push_back(
-          {{"index", i},
-           {"message", {{"role", "assistant"}, {"content", std::move(choice.text)}, {"refusal", nullptr}}},
-           {"logprobs", std::move(logprobs)},
-           {"finish_reason", choice.finish}});
+      Json message = {{"role", "assistant"}, {"content", std::move(choice.text)}, {"refusal", nullptr}};
+      if (choice.called > 0) {
+        if (message["content"] == "") message["content"] = nullptr;
+        message["tool_calls"] = std::move(choice.calls);
+      }
+      body["choices"].push_back({{"index", i},
+                                 {"message", std::move(message)},
+                                 {"logprobs", std::move(logprobs)},
+                                 {"finish_reason", choice.finish}});
     }
     body["usage"] = usage_json(usage);
     return json_text(body);
@@ -69,8 +91,29 @@ class ChatForm final : public AnswerForm {
   struct Choice {
     bool begun = false;
     std::string text, finish;
-    Json logprobs = Json::array();
+    Json logprobs = Json::array(), calls = Json::array();
+    std::optional<ToolCallParser> parser;  // where there are tools
+    size_t called = 0;
   };
+
+  static Json call_json(const ToolCall& call) {
+    return {{"id", call.id}, {"type", "function"}, {"function", {{"name", call.name}, {"arguments", call.arguments}}}};
+  }
+  static void keep(Choice& choice, ToolCallParser::Output said) {
+    choice.text += said.content;
+    for (const ToolCall& call : said.calls) choice.calls.push_back(call_json(call));
+    choice.called += said.calls.size();
+  }
+  // A call comes whole.
+  std::string call_chunks(size_t i, const std::vector<ToolCall>& calls) {
+    std::string events;
+    for (const ToolCall& call : calls) {
+      Json entry = {{"index", choices_[i].called++}};
+      entry.update(call_json(call));
+      events += chunk(i, {{"tool_calls", Json::array({std::move(entry)})}}, nullptr, nullptr);
+    }
+    return events;
+  }
 
   // The role comes first, once.
   std::string begin(size_t i) {
@@ -114,9 +157,10 @@ ApiResult<void> chat_completions(const App& app, const Call& call) {
   }
   GODWIT_TRY(read_format(app, *call.request, fields, "response_format", plan.options));
   GODWIT_ASSIGN(const auto messages, read_messages(fields, "messages"));
-  GODWIT_ASSIGN(auto prompt, chat_prompt(app, messages));
+  GODWIT_ASSIGN(const ToolUse tools, read_tools(app, *call.request, fields, plan.options));
+  GODWIT_ASSIGN(auto prompt, chat_prompt(app, messages, tools.tools, tools.in_prompt));
   plan.prompts.push_back(std::move(prompt));
-  auto form = std::make_unique<ChatForm>(app, call, plan, usage);
+  auto form = std::make_unique<ChatForm>(app, call, plan, tools, usage);
   return generate(app, call, std::move(plan), std::move(form));
 }
 

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "base/json.h"
 #include "base/result.h"
 
 namespace godwit::server {
@@ -57,6 +58,31 @@ ApiResult<std::string> read_content(const nlohmann::json& content, const std::st
   return text;
 }
 
+namespace {
+
+// The calls that an assistant made in an earlier turn.
+ApiResult<void> read_calls(const Fields& message, std::vector<ToolCall>& calls) {
+  if (!message.has("tool_calls")) return {};
+  GODWIT_ASSIGN(const nlohmann::json* list, message.array("tool_calls"));
+  for (size_t i = 0; i < list->size(); ++i) {
+    GODWIT_ASSIGN(const Fields entry, Fields::of((*list)[i], fmt::format("{}[{}]", message.name("tool_calls"), i)));
+    const nlohmann::json* function = entry.find("function");
+    if (function == nullptr)
+      return bad_field(entry.name("function"), fmt::format("'{}' is missing", entry.name("function")));
+    GODWIT_ASSIGN(const Fields inner, Fields::of(*function, entry.name("function")));
+    ToolCall& call = calls.emplace_back();
+    GODWIT_ASSIGN(call.id, entry.text("id"));
+    GODWIT_ASSIGN(call.name, inner.text("name"));
+    GODWIT_ASSIGN(call.arguments, inner.text("arguments"));
+    if (const auto parsed = parse_json(call.arguments, "arguments"); !parsed || !parsed->is_object())
+      return bad_field(inner.name("arguments"),
+                       fmt::format("'{}' must be a JSON object as text", inner.name("arguments")));
+  }
+  return {};
+}
+
+}  // namespace
+
 ApiResult<std::vector<ChatMessage>> read_messages(const Fields& fields, std::string_view key) {
   GODWIT_ASSIGN(const nlohmann::json* list, fields.array(key));
   std::vector<ChatMessage> messages;
@@ -64,14 +90,23 @@ ApiResult<std::vector<ChatMessage>> read_messages(const Fields& fields, std::str
     GODWIT_ASSIGN(const Fields message, Fields::of((*list)[i], fmt::format("{}[{}]", fields.name(key), i)));
     GODWIT_ASSIGN(std::string role, message.text("role"));
     if (role == "developer") role = "system";
-    if (role != "system" && role != "user" && role != "assistant")
-      return bad_field(message.name("role"), fmt::format("'{}' must be system, developer, user or assistant, not '{}'",
-                                                         message.name("role"), role.substr(0, 32)));
+    if (role != "system" && role != "user" && role != "assistant" && role != "tool")
+      return bad_field(message.name("role"),
+                       fmt::format("'{}' must be system, developer, user, assistant or tool, not '{}'",
+                                   message.name("role"), role.substr(0, 32)));
+    ChatMessage& read = messages.emplace_back();
+    if (role == "assistant") GODWIT_TRY(read_calls(message, read.tool_calls));
+    if (role == "tool") {
+      GODWIT_ASSIGN(read.tool_call_id, message.text("tool_call_id"));
+    }
+    GODWIT_TRY(message.read("name", read.name));
+    read.role = std::move(role);
     const nlohmann::json* content = message.find("content");
-    if (content == nullptr)
+    if (content == nullptr && read.tool_calls.empty())
       return bad_field(message.name("content"), fmt::format("'{}' is missing", message.name("content")));
-    GODWIT_ASSIGN(std::string text, read_content(*content, message.name("content")));
-    messages.push_back({std::move(role), std::move(text)});
+    if (content != nullptr) {
+      GODWIT_ASSIGN(read.content, read_content(*content, message.name("content")));
+    }
   }
   return messages;
 }
@@ -104,10 +139,14 @@ ApiResult<void> read_prompts(const App& app, const Fields& fields, std::string_v
   return {};
 }
 
-ApiResult<std::vector<TokenId>> chat_prompt(const App& app, const std::vector<ChatMessage>& messages) {
-  auto tokens = app.engine.chat_tokens(messages);
-  if (!tokens) return tl::unexpected(to_api_error(tokens.error()));
-  return std::move(*tokens);
+ApiResult<std::vector<TokenId>> chat_prompt(const App& app, std::vector<ChatMessage> messages, std::vector<Tool> tools,
+                                            bool tools_in_prompt) {
+  auto tokens = app.engine.chat_prompt(
+      ChatRequest{.messages = std::move(messages), .tools = std::move(tools), .tools_in_prompt = tools_in_prompt});
+  if (tokens) return std::move(*tokens);
+  ApiError error = to_api_error(tokens.error());
+  error.status = 400;  // whatever it is, it is in the conversation
+  return tl::unexpected(std::move(error));
 }
 
 }  // namespace godwit::server

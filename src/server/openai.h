@@ -32,6 +32,7 @@ ApiResult<std::vector<ChatMessage>> read_messages(const Fields& fields, std::str
 ApiResult<std::string> read_content(const nlohmann::json& content, const std::string& name);
 // A text, texts, token ids, or lists of token ids; as many as the limit of answers allows.
 ApiResult<void> read_prompts(const App& app, const Fields& fields, std::string_view key, Plan& plan);
-ApiResult<std::vector<TokenId>> chat_prompt(const App& app, const std::vector<ChatMessage>& messages);
+ApiResult<std::vector<TokenId>> chat_prompt(const App& app, std::vector<ChatMessage> messages,
+                                            std::vector<Tool> tools = {}, bool tools_in_prompt = false);
 
 }  // namespace godwit::server

@@ -31,6 +31,7 @@ struct Options {
   std::string key_file;                  // lines NAME:KEY; empty: everybody may ask
   std::string tls_certificate, tls_key;  // PEM files; empty: plain HTTP
   bool client_priorities = false;        // whether requests may say how urgent they are
+  bool tools_in_prompt = false;          // describe tools in the system message where the template takes none
   bool log = true;                       // one line of JSON per request on stderr
   Limits limits;
 };
