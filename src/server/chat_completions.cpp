@@ -1,6 +1,7 @@
 // POST /v1/chat/completions
 #include "base/result.h"
 #include "server/openai.h"
+#include "server/request_json.h"
 
 namespace godwit::server {
 namespace {
@@ -31,6 +32,14 @@ class ChatForm final : public AnswerForm {
     Json logprobs;
     if (counts) logprobs = {{"content", Json::array({format_.chat(piece)})}, {"refusal", nullptr}};
     return events + chunk(i, {{"content", piece.text}}, std::move(logprobs), nullptr);
+  }
+
+  std::string progress(size_t i, const RequestStatus& status) override {
+    Json event = head_;
+    event["choices"] = Json::array();
+    event["progress"] = progress_json(status);
+    event["progress"]["index"] = i;
+    return sse(event);
   }
 
   std::string answer_end(size_t i, const ServiceAnswer& end) override {
@@ -111,6 +120,7 @@ ApiResult<void> chat_completions(const App& app, const Call& call) {
     GODWIT_ASSIGN(const Fields inner, Fields::of(*options, "stream_options"));
     if (!plan.stream) return bad_field("stream_options", "'stream_options' needs 'stream': true");
     GODWIT_TRY(inner.read("include_usage", usage));
+    GODWIT_TRY(inner.read("include_progress", plan.progress));
   }
   GODWIT_ASSIGN(const auto messages, read_messages(fields, "messages"));
   GODWIT_ASSIGN(auto prompt, chat_prompt(app, messages));
