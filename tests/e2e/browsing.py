@@ -94,8 +94,10 @@ class Site:
         return self.text(".assistant .body")
 
     def watch(self):
-        """Keeps every state of the last answer, since a poll from here would miss most."""
+        """Keeps every state of the last answer: a poll from here would miss most, and frames are few where tokens are fast."""
         self.run("""
+          window.requestAnimationFrame = (draw) => setTimeout(draw, 0);
+          window.cancelAnimationFrame = clearTimeout;
           window.seen = [];
           new MutationObserver(() => {
             const body = [...document.querySelectorAll(".assistant .body")].at(-1);

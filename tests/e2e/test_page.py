@@ -72,14 +72,14 @@ def test_loads_quietly_and_asks_nobody_else(site):
 def test_a_conversation(site):
     site.settings(most=60)
     site.watch()
-    site.ask("My name is Anna and my dog is called Rex. What is my dog called?")
-    assert "Rex" in site.answer()
+    site.ask("Hello, who are you and what can you do?")
+    assert "I am a small test model" in site.answer()
     texts = [state["text"] for state in site.seen() if state.get("text")]
-    assert len(set(texts)) >= 3 and all(texts[-1].startswith(text[:-1]) for text in texts if text)  # it grew
+    assert len(set(texts)) >= 3 and all(texts[-1].startswith(text) for text in texts)  # it grew
     figures = site.text(".figures")
     assert "first token" in figures and "tokens/s" in figures and "f16" in figures and "100% retained" in figures
-    site.ask("Who are you?")
-    assert "Godwit" in site.answer() and len(site.all(".message")) == 4
+    site.ask("My dog is called Rex. What is my dog called?")
+    assert "Rex" in site.answer() and len(site.all(".message")) == 4
     assert site.complaints() == []
     site.find("#fresh").click()
     assert site.all(".message") == [] and site.find("#hint").is_displayed()
@@ -175,9 +175,10 @@ def test_status_shows_what_runs(site):
     enough = threading.Event()
 
     def stream():
-        for _ in chat(site.server, max_tokens=100000, extra_body={"ignore_eos": True}):
-            if enough.is_set():
-                return
+        with chat(site.server, max_tokens=100000, extra_body={"ignore_eos": True}) as chunks:
+            for _ in chunks:
+                if enough.is_set():
+                    return
 
     thread = threading.Thread(target=stream)
     thread.start()
