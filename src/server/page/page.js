@@ -316,7 +316,7 @@ function requestRow(r) {
 
 function showStatus(s) {
   const now = performance.now() / 1000, t = s.totals;
-  if (before) {
+  if (before && now - before.time < 10) { // else nobody looked meanwhile
     const passed = now - before.time, rate = (name) => Math.max(0, t[name] - before.totals[name]) / passed;
     speeds.push(rate("tokens_generated"));
     $("speed").textContent = `${speeds.at(-1).toFixed(1)} generated, ${rate("tokens_read").toFixed(0)} read`;
