@@ -31,6 +31,7 @@ struct ServiceRequest {
   std::string salt = {};  // likewise between requests of one principal whose salts differ
   int priority = 0;       // higher first
   bool embed = false;     // no text: ServiceAnswer::embedding
+  std::string name = {};  // what requests() calls it
 };
 
 struct ServiceAnswer {
@@ -44,16 +45,35 @@ struct ServiceAnswer {
   std::vector<float> embedding = {};  // mean over the prompt of what the last layer made of each token, of length 1
 };
 
+// A request that is not over.
+struct RequestStatus {
+  enum class State { kWaiting, kReading, kGenerating };  // to begin or to go on, its prompt, its answer
+  uint64_t id = 0;
+  std::string name, principal;
+  State state = State::kWaiting;
+  int prompt_tokens = 0;
+  int computed_tokens = 0;  // of them, that are behind it; cached ones too
+  int cached_tokens = 0;    // as in ServiceAnswer
+  int completion_tokens = 0;
+  uint64_t kv_bytes = 0;   // that it holds; what it shares with others counts in full
+  double kv_retained = 1;  // share of its tokens' KV entries that are still there
+  double seconds = 0;      // since it was submitted
+};
+
 struct ServiceCallbacks {
   std::function<void(const Piece&)> on_piece;
   std::function<void(const ServiceAnswer&)> on_end;  // once, and last
+  // When more of the prompt is computed, or the KV memory it holds has changed.
+  std::function<void(const RequestStatus&)> on_progress = {};
 };
 
 struct ServiceStats {
   size_t running = 0, waiting = 0;
   uint64_t answered = 0, failed = 0, cancelled = 0, refused = 0, gave_way = 0;
   uint64_t prompt_tokens = 0, cached_tokens = 0, completion_tokens = 0, steps = 0;
+  uint64_t tokens_read = 0, tokens_sampled = 0;  // so far, also by requests that are not over
   size_t prefix_blocks = 0;
+  uint64_t prefix_bytes = 0;  // of blocks that the prefix cache knows, whoever else uses them
   uint64_t kv_bytes_in_use = 0, kv_budget_bytes = 0;
 };
 
@@ -69,6 +89,7 @@ class Service {
   Result<uint64_t> submit(ServiceRequest request, ServiceCallbacks callbacks);
   void cancel(uint64_t id);  // on_end follows, soon; unknown ids are ignored
   ServiceStats stats() const;
+  std::vector<RequestStatus> requests() const;  // as they were after the last step, in the order of their ids
 
  private:
   struct Impl;

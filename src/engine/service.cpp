@@ -9,6 +9,7 @@
 #include "engine/attention_cost.h"
 #include "engine/embedding.h"
 #include "engine/engine_impl.h"
+#include "engine/kv_use.h"
 #include "engine/team.h"
 #include "kv/prefix_index.h"
 #include "sched/scheduler.h"
@@ -30,7 +31,26 @@ struct Work {  // belongs to the service's thread once it is submitted
   std::chrono::steady_clock::time_point submitted = std::chrono::steady_clock::now();
   int cached = 0;
   double waited_seconds = -1;  // not yet begun
+  RequestStatus told = {};     // by on_progress
+
+  RequestStatus status() const;
 };
+
+RequestStatus Work::status() const {
+  using State = RequestStatus::State;
+  RequestStatus s{.id = id, .name = request.name, .principal = request.principal};
+  s.prompt_tokens = static_cast<int>(prompt->size());
+  s.cached_tokens = cached;
+  s.completion_tokens = writer.tokens();
+  s.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - submitted).count();
+  if (!sequence) return s;
+  const KvUse use = kv_use(*sequence);
+  s.computed_tokens = std::min(sequence->next_position(), s.prompt_tokens);
+  s.state = s.computed_tokens < s.prompt_tokens ? State::kReading : State::kGenerating;
+  s.kv_bytes = use.bytes;
+  s.kv_retained = use.retained;
+  return s;
+}
 
 }  // namespace
 
@@ -86,6 +106,7 @@ struct Service::Impl final : SchedMemory {
   void forward(Phase phase, std::span<const Rows> list, std::vector<Said>& said);
   Said sample(Work& work, std::span<const float> logits);
   void tell(const Said& said);
+  void tell_progress(Work& work) const;
   void end(uint64_t id, FinishReason finish, std::string error = {});
 
   // --- SchedMemory, with engine->mutex held
@@ -138,6 +159,7 @@ struct Service::Impl final : SchedMemory {
   std::set<uint64_t> cancelled;
   uint64_t next_id = 1;
   ServiceStats stats;
+  std::map<uint64_t, RequestStatus> statuses;  // of works
 
   std::jthread thread;
 };
@@ -210,6 +232,14 @@ ServiceStats Service::stats() const {
   return impl_->stats;
 }
 
+std::vector<RequestStatus> Service::requests() const {
+  std::lock_guard lock(impl_->mutex);
+  std::vector<RequestStatus> list;
+  for (const auto& [id, status] : impl_->statuses) list.push_back(status);
+  for (const auto& work : impl_->submitted) list.push_back(work->status());
+  return list;
+}
+
 void Service::Impl::run(const std::stop_token& stop) {
   while (!stop.stop_requested()) {
     {
@@ -232,6 +262,7 @@ void Service::Impl::take_submitted() {
     list.swap(submitted);
     gone.swap(cancelled);
     stats.waiting += list.size();
+    for (const auto& work : list) statuses.emplace(work->id, work->status());
   }
   for (auto& work : list) {
     scheduler.submit({work->id, work->request.principal, work->request.priority, work->prompt});
@@ -281,8 +312,13 @@ void Service::Impl::step() {
     stats.running = scheduler.running();
     stats.waiting = scheduler.waiting();
     stats.prefix_blocks = prefixes->blocks();
+    stats.prefix_bytes = stats.prefix_blocks * engine->memory.kv_bytes_per_page_column;
     stats.kv_bytes_in_use = kv_bytes;
+    for (const Rows& rows : prefills) stats.tokens_read += rows.count;
+    for (const Said& one : said) stats.tokens_sampled += works.at(one.id)->request.embed ? 0 : 1;
+    for (const auto& [id, work] : works) statuses.insert_or_assign(id, work->status());
   }
+  for (const auto& [id, work] : works) tell_progress(*work);
   for (uint64_t id : plan.failed)
     end(id, FinishReason::kKvExhausted,
         "the KV memory cannot hold this request; shorten the prompt or raise the KV budget");
@@ -359,6 +395,14 @@ Service::Impl::Said Service::Impl::sample(Work& work, std::span<const float> log
   return {work.id, std::move(next->piece), next->finish, {}};
 }
 
+void Service::Impl::tell_progress(Work& work) const {
+  if (!work.callbacks.on_progress) return;
+  RequestStatus now = work.status();
+  if (now.computed_tokens == work.told.computed_tokens && now.kv_bytes == work.told.kv_bytes) return;
+  work.callbacks.on_progress(now);
+  work.told = std::move(now);
+}
+
 void Service::Impl::tell(const Said& said) {
   Work& work = *works.at(said.id);
   if (said.error.empty() && work.callbacks.on_piece) work.callbacks.on_piece(said.piece);
@@ -391,6 +435,7 @@ void Service::Impl::end(uint64_t id, FinishReason finish, std::string error) {
     stats.running = scheduler.running();
     stats.waiting = scheduler.waiting();
     stats.kv_bytes_in_use = kv_bytes;
+    statuses.erase(id);
     ++(!answer.error.empty() ? stats.failed : finish == FinishReason::kCancelled ? stats.cancelled : stats.answered);
     stats.prompt_tokens += static_cast<uint64_t>(answer.prompt_tokens);
     stats.cached_tokens += static_cast<uint64_t>(answer.cached_tokens);

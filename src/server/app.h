@@ -39,6 +39,7 @@ ApiResult<void> count_message_tokens(const App& app, const Call& call);
 ApiResult<void> embeddings(const App& app, const Call& call);
 ApiResult<void> tokenize(const App& app, const Call& call);
 ApiResult<void> detokenize(const App& app, const Call& call);
+ApiResult<void> status(const App& app, const Call& call);
 ApiResult<void> models(const App& app, const Call& call);
 ApiResult<void> model(const App& app, const Call& call);
 

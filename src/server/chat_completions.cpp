@@ -1,5 +1,7 @@
 // POST /v1/chat/completions
 #include "base/result.h"
+#include "server/openai.h"
+#include "server/request_json.h"
 #include "server/tools.h"
 
 namespace godwit::server {
@@ -38,6 +40,14 @@ class ChatForm final : public AnswerForm {
       events += chunk(i, {{"content", said.content}}, std::move(logprobs), nullptr);
     }
     return events + call_chunks(i, said.calls);
+  }
+
+  std::string progress(size_t i, const RequestStatus& status) override {
+    Json event = head_;
+    event["choices"] = Json::array();
+    event["progress"] = progress_json(status);
+    event["progress"]["index"] = i;
+    return sse(event);
   }
 
   std::string answer_end(size_t i, const ServiceAnswer& end) override {
@@ -154,6 +164,7 @@ ApiResult<void> chat_completions(const App& app, const Call& call) {
     GODWIT_ASSIGN(const Fields inner, Fields::of(*options, "stream_options"));
     if (!plan.stream) return bad_field("stream_options", "'stream_options' needs 'stream': true");
     GODWIT_TRY(inner.read("include_usage", usage));
+    GODWIT_TRY(inner.read("include_progress", plan.progress));
   }
   GODWIT_TRY(read_format(app, *call.request, fields, "response_format", plan.options));
   GODWIT_ASSIGN(const auto messages, read_messages(fields, "messages"));

@@ -52,10 +52,11 @@ class Generation : public std::enable_shared_from_this<Generation> {
                              .principal = principal_,
                              .salt = plan.salt,
                              .priority = plan.priority,
-                             .embed = plan.embed};
+                             .embed = plan.embed,
+                             .name = id_};
       request.options.sampling.seed += i;
       const auto prompt_tokens = static_cast<int>(request.prompt.size());
-      auto id = app_.service.submit(std::move(request), callbacks(i));
+      auto id = app_.service.submit(std::move(request), callbacks(i, plan.progress));
       if (!id) {
         running_ = i;  // of those that are on their way, the ends are still to come
         ApiError error = to_api_error(id.error());
@@ -75,17 +76,27 @@ class Generation : public std::enable_shared_from_this<Generation> {
     });
   }
 
-  ServiceCallbacks callbacks(size_t i) {
+  ServiceCallbacks callbacks(size_t i, bool progress) {
     auto self = shared_from_this();
-    return {[self, i](const Piece& piece) {
-              asio::post(self->reply_->strand(), [self, i, piece, now = Clock::now()] {
-                self->guarded([&] { self->on_piece(i, piece, now); });
-              });
-            },
-            [self, i](const ServiceAnswer& end) {
-              asio::post(self->reply_->strand(),
-                         [self, i, end, now = Clock::now()] { self->guarded([&] { self->on_end(i, end, now); }); });
-            }};
+    ServiceCallbacks all{[self, i](const Piece& piece) {
+                           asio::post(self->reply_->strand(), [self, i, piece, now = Clock::now()] {
+                             self->guarded([&] { self->on_piece(i, piece, now); });
+                           });
+                         },
+                         [self, i](const ServiceAnswer& end) {
+                           asio::post(self->reply_->strand(), [self, i, end, now = Clock::now()] {
+                             self->guarded([&] { self->on_end(i, end, now); });
+                           });
+                         }};
+    if (progress)
+      all.on_progress = [self, i](const RequestStatus& status) {
+        asio::post(self->reply_->strand(), [self, i, status] {
+          self->guarded([&] {
+            if (!self->failed_) self->say(self->form_->progress(i, status));
+          });
+        });
+      };
+    return all;
   }
 
   // A fault of ours here must not end the thread, and with it everybody else's connection.

@@ -17,7 +17,8 @@ struct Plan {
   std::string salt;  // see ServiceRequest
   int priority = 0;
   bool stream = false;
-  bool embed = false;  // see ServiceRequest
+  bool embed = false;     // see ServiceRequest
+  bool progress = false;  // the form wants to be told
 };
 
 struct Usage {
@@ -30,6 +31,7 @@ class AnswerForm {
  public:
   virtual ~AnswerForm() = default;
   virtual std::string piece(size_t answer, const Piece& piece) = 0;
+  virtual std::string progress(size_t /*answer*/, const RequestStatus& /*status*/) { return {}; }
   virtual std::string answer_end(size_t answer, const ServiceAnswer& end) = 0;
   virtual std::string end(const Usage& usage) = 0;
 };

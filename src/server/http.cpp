@@ -140,7 +140,9 @@ std::string response_head(const Response& response, Framing framing, bool keep_a
                                  std::string_view(reason.data(), reason.size()));
   if (!response.content_type.empty()) head += fmt::format("Content-Type: {}\r\n", response.content_type);
   for (const auto& [name, value] : response.headers) head += fmt::format("{}: {}\r\n", name, value);
-  if (framing == Framing::kLength) head += fmt::format("Content-Length: {}\r\n", response.body.size());
+  // "Not modified" has no body, and a length would be that of the body it stands for.
+  if (framing == Framing::kLength && response.status != 304)
+    head += fmt::format("Content-Length: {}\r\n", response.body.size());
   if (framing == Framing::kChunks) head += "Transfer-Encoding: chunked\r\n";
   head += keep_alive && framing != Framing::kClose ? "\r\n" : "Connection: close\r\n\r\n";
   return head;

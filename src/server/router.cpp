@@ -10,21 +10,27 @@
 
 #include "base/result.h"
 #include "server/json_text.h"
+#include "server/page.h"
 
 namespace godwit::server {
 namespace {
 
-enum class Kind { kHealth, kVersion, kMetrics, kEndpoint };
+enum class Kind { kPage, kHealth, kVersion, kMetrics, kEndpoint };
 struct Route {
-  std::string_view method, path;  // a path that ends with / stands for all that go on from there
+  std::string_view method, path;  // a path that ends with / stands for all that go on from there, but / itself for none
   Kind kind;
   Endpoint endpoint;
 
   bool needs_key() const { return kind == Kind::kEndpoint || kind == Kind::kMetrics; }
-  bool matches(std::string_view p) const { return path == p || (path.ends_with('/') && p.starts_with(path)); }
+  bool matches(std::string_view p) const {
+    return path == p || (path.size() > 1 && path.ends_with('/') && p.starts_with(path));
+  }
 };
 
 constexpr Route kRoutes[] = {
+    {"GET", "/", Kind::kPage, nullptr},
+    {"GET", "/page.css", Kind::kPage, nullptr},
+    {"GET", "/page.js", Kind::kPage, nullptr},
     {"GET", "/health", Kind::kHealth, nullptr},
     {"GET", "/version", Kind::kVersion, nullptr},
     {"GET", "/metrics", Kind::kMetrics, nullptr},
@@ -36,6 +42,7 @@ constexpr Route kRoutes[] = {
     {"POST", "/v1/embeddings", Kind::kEndpoint, embeddings},
     {"GET", "/v1/models", Kind::kEndpoint, models},
     {"GET", "/v1/models/", Kind::kEndpoint, model},
+    {"GET", "/status", Kind::kEndpoint, status},
     {"POST", "/tokenize", Kind::kEndpoint, tokenize},
     {"POST", "/detokenize", Kind::kEndpoint, detokenize},
 };
@@ -151,6 +158,9 @@ ApiResult<void> Router::route(const RequestPtr& request, const ReplyPtr& reply) 
   const auto app = this->app();
   const Headers headers{{"X-Request-Id", record.id}};
   switch (route->kind) {
+    case Kind::kPage:
+      reply->send(page_response(*request));
+      return {};
     case Kind::kHealth:
       reply->send(
           {app ? 200 : 503, app ? R"({"status":"ok"})" : R"({"status":"loading"})", "application/json", headers});
