@@ -40,8 +40,8 @@ struct EngineInfo {
   uint64_t kv_bytes_peak = 0;
   double kv_bytes_per_token = 0;
   int vocab_size = 0;
-  int ranks = 1;     // KV bytes above are rank 0's
-  std::string ring;  // with more than one: what travelled in the last step, and over which link
+  int ranks = 1;            // KV bytes above are rank 0's
+  std::string ring;         // with more than one: what travelled in the last step, and over which link
   std::string tool_format;  // how the chat template wants calls of tools written; empty: it takes no tools
   // With EngineOptions::profile: time that all sessions have spent so far in matrix products, attention and the rest.
   double matmul_seconds = 0, attention_seconds = 0, other_seconds = 0;
