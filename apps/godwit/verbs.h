@@ -20,6 +20,7 @@ void add_run(Program& program);
 void add_chat(Program& program);
 void add_serve(Program& program);
 void add_bench(Program& program);
+void add_bench_serve(Program& program, CLI::App& bench);
 void add_eval(Program& program);
 void add_sweep(Program& program, CLI::App& eval);
 void add_inspect(Program& program);
