@@ -158,6 +158,8 @@ class HttpClient::Exchange : public std::enable_shared_from_this<Exchange> {
     http::async_read_some(line_->stream, line_->buffer, *parser_, [self = shared_from_this()](error_code ec, size_t) {
       if (ec == http::error::need_buffer) ec = {};
       const size_t bytes = self->piece_.size() - self->parser_->get().body().size;
+      // What is in the buffer already is parsed without the socket, whose timer would end it.
+      if (std::chrono::steady_clock::now() >= self->deadline_) ec = beast::error::timeout;
       if (bytes > 0)
         if (Status status = self->call_.on_body(self->status_, {self->piece_.data(), bytes}); !status)
           return self->end(status.error().code == ErrorCode::kExhausted ? "too long" : "protocol",
