@@ -209,7 +209,8 @@ struct Bench {
 
 void add_bench(Program& program) {
   auto state = std::make_shared<Bench>();
-  CLI::App* verb = add_verb(program, "bench", "Measure how fast a model reads prompts and generates");
+  CLI::App* verb =
+      add_verb(program, "bench", "Measure how fast a model reads prompts and generates, or a server under load");
   EngineOptions& options = state->model.options;
   verb->add_option("-m,--model", options.model, "GGUF file or Hugging Face folder (default: the built-in model)")
       ->check(kNotEmpty);
@@ -227,9 +228,10 @@ void add_bench(Program& program) {
   verb->add_option("--simd", options.simd, "SIMD target, or 'reference' (default: the machine's best)");
   verb->add_flag("--roofline", state->roofline,
                  "Measure the machine's limits, too, and print the share of them that each operation reaches");
-  CLI::App* ring = add_bench_ring(program, *verb);
-  verb->callback([&program, state, ring] {
-    if (!*ring) program.run = [&program, state] { return state->run(program.json); };
+  add_bench_ring(program, *verb);
+  add_bench_serve(program, *verb);
+  verb->callback([&program, state, verb] {
+    if (verb->get_subcommands().empty()) program.run = [&program, state] { return state->run(program.json); };
   });
 }
 

@@ -179,7 +179,7 @@ struct BenchRing {
 
 }  // namespace
 
-CLI::App* add_bench_ring(Program& program, CLI::App& bench) {
+void add_bench_ring(Program& program, CLI::App& bench) {
   auto state = std::make_shared<BenchRing>();
   CLI::App* verb = bench.add_subcommand("ring", "With mpirun: a prompt over all ranks, attention and messages apart");
   verb->add_flag("--json", program.json, "Print results as JSON on stdout");
@@ -193,7 +193,6 @@ CLI::App* add_bench_ring(Program& program, CLI::App& bench) {
       ->capture_default_str();
   state->model.add_to(*verb);
   verb->callback([&program, state] { program.run = [&program, state] { return state->run(program.json); }; });
-  return verb;
 }
 
 }  // namespace godwit::cli

@@ -31,9 +31,12 @@ int exit_code(const Error& error) {
 
 // The first word where a verb should stand and none of that name exists; null: all words fit.
 const char* unknown_verb(CLI::App* app, int argc, char** argv) {
-  for (int i = 1; i < argc && argv[i][0] != '-' && !app->get_subcommands({}).empty(); ++i) {
+  auto verbs = [&] {  // without groups of options, which have no name
+    return app->get_subcommands([](CLI::App* verb) { return !verb->get_name().empty(); });
+  };
+  for (int i = 1; i < argc && argv[i][0] != '-' && !verbs().empty(); ++i) {
     CLI::App* next = nullptr;
-    for (CLI::App* verb : app->get_subcommands({}))
+    for (CLI::App* verb : verbs())
       if (verb->get_name() == argv[i]) next = verb;
     if (next == nullptr) return argv[i];
     app = next;
