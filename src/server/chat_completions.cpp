@@ -30,7 +30,7 @@ class ChatForm final : public AnswerForm {
     if (choice.parser) said = choice.parser->push(piece.text);
     if (!stream_) {
       if (counts) choice.logprobs.push_back(format_.chat(piece));
-      keep(choice, std::move(said));
+      keep(choice, said);
       return {};
     }
     std::string events = begin(i);
@@ -60,7 +60,7 @@ class ChatForm final : public AnswerForm {
       if (!rest.content.empty()) events += chunk(i, {{"content", rest.content}}, nullptr, nullptr);
       events += call_chunks(i, rest.calls);
     } else {
-      keep(choice, std::move(rest));
+      keep(choice, rest);
     }
     choice.finish = openai_finish(end.finish);
     if (choice.called > 0 && end.finish == FinishReason::kStop) choice.finish = "tool_calls";
@@ -85,7 +85,7 @@ class ChatForm final : public AnswerForm {
       if (logprobs_) logprobs = {{"content", std::move(choice.logprobs)}, {"refusal", nullptr}};
       Json message = {{"role", "assistant"}, {"content", std::move(choice.text)}, {"refusal", nullptr}};
       if (choice.called > 0) {
-        if (message["content"] == "") message["content"] = nullptr;
+        if (message["content"].get_ref<const std::string&>().empty()) message["content"] = nullptr;
         message["tool_calls"] = std::move(choice.calls);
       }
       body["choices"].push_back({{"index", i},
@@ -109,7 +109,7 @@ class ChatForm final : public AnswerForm {
   static Json call_json(const ToolCall& call) {
     return {{"id", call.id}, {"type", "function"}, {"function", {{"name", call.name}, {"arguments", call.arguments}}}};
   }
-  static void keep(Choice& choice, ToolCallParser::Output said) {
+  static void keep(Choice& choice, const ToolCallParser::Output& said) {
     choice.text += said.content;
     for (const ToolCall& call : said.calls) choice.calls.push_back(call_json(call));
     choice.called += said.calls.size();

@@ -232,7 +232,7 @@ void Connection::finished(const Exchange& exchange, bool reusable) {
   });
 }
 
-void Connection::write(std::string bytes) {
+void Connection::write(const std::string& bytes) {
   if (closed_) return;
   // A whole answer may be longer than the backlog; pieces that pile up may not.
   if (!out_.empty() && out_.size() + bytes.size() > limits_.backlog_bytes) return close();

@@ -45,7 +45,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void on_state(RequestReader::State state);
   void on_request();
   void refuse(const Response& response);
-  void write(std::string bytes);
+  void write(const std::string& bytes);
   void flush();
   void finished(const Exchange& exchange, bool reusable);
   void linger();

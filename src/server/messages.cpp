@@ -92,7 +92,7 @@ class MessageForm final : public AnswerForm {
     message_["content"].push_back({{"type", "text"}, {"text", std::exchange(text_, {})}});
     return event("content_block_stop", {{"index", blocks_++}});
   }
-  std::string event(const std::string& type, Json rest) const {
+  std::string event(const std::string& type, const Json& rest) const {
     if (!stream_) return {};
     Json body = {{"type", type}};
     body.update(rest);

@@ -74,12 +74,12 @@ class ResponseForm final : public AnswerForm {
     events += event("response.output_item.added", {{"output_index", 0}, {"item", item("in_progress", Json::array())}});
     return events += event("response.content_part.added", part_place({{"part", part("")}}));
   }
-  std::string event(const std::string& type, Json rest) {
+  std::string event(const std::string& type, const Json& rest) {
     Json body = {{"type", type}, {"sequence_number", sequence_++}};
     body.update(rest);
     return sse(body, type);
   }
-  Json part_place(Json rest) const {
+  Json part_place(const Json& rest) const {
     Json place = {{"item_id", item_id_}, {"output_index", 0}, {"content_index", 0}};
     place.update(rest);
     return place;

@@ -144,17 +144,16 @@ void Server::Impl::on_accept(error_code ec, Tcp::socket socket) {
     });
     return;
   }
-  std::shared_ptr<Connection> connection;
-  {
-    std::lock_guard lock(mutex);
-    if (connections.size() < static_cast<size_t>(options.limits.connections) && !stopping) {
-      connection = std::make_shared<Connection>(make_transport(std::move(socket), tls.get()), options.limits, hooks);
-      connections.emplace(connection.get(), connection);
-    }
-  }
-  if (connection) {
+  std::unique_lock lock(mutex);
+  if (connections.size() < static_cast<size_t>(options.limits.connections) && !stopping) {
+    auto connection = std::make_shared<Connection>(make_transport(std::move(socket), tls.get()), options.limits, hooks);
+    connections.emplace(connection.get(), connection);
+    lock.unlock();
     asio::post(connection->strand(), [connection] { connection->start(); });
-  } else if (!tls) {
+    return accept();
+  }
+  lock.unlock();
+  if (!tls) {
     const Response full = to_response({.status = 503,
                                        .message = "too many connections; try again later",
                                        .code = "too_many_connections",

@@ -82,7 +82,7 @@ def test_8_bit_kv_and_small_chunks(job, godwit):
 
 def test_eval_and_bench_work_too(job, godwit, tmp_path):
     text = tmp_path / "text"
-    text.write_text(story(130))
+    text.write_text(story(230))
     for args in [["perplexity"], ["kl", "--kv-codec", "q8"]]:
         args = ["eval", *args, "-f", str(text), "--json"]
         assert json.loads(job(2, *args)) == json.loads(godwit(*args))

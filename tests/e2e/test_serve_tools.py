@@ -35,7 +35,7 @@ def client(server):
 
 
 def ask(client, messages=QUESTION, tools=TOOLS, **more):
-    more = {"max_tokens": 300, "seed": 1} | more
+    more = {"max_tokens": 2000, "seed": 1} | more
     return client.chat.completions.create(model="built-in", messages=messages, tools=tools, **more)
 
 
@@ -101,7 +101,7 @@ def test_results_come_back(client):
 def test_anthropic_tools(server):
     other = server.anthropic()
     tools = [{"name": name, "description": "It.", "input_schema": schema} for name, schema in SCHEMAS.items()]
-    same = {"model": "built-in", "max_tokens": 300, "messages": QUESTION, "tools": tools, "extra_body": {"seed": 2}}
+    same = {"model": "built-in", "max_tokens": 2000, "messages": QUESTION, "tools": tools, "extra_body": {"seed": 2}}
     message = other.messages.create(**same, tool_choice={"type": "any"})
     assert message.stop_reason == "tool_use"
     uses = [block for block in message.content if block.type == "tool_use"]

@@ -73,7 +73,10 @@ class GrammarStacks {
 
 struct GrammarPlace {
   uint32_t state, stack;
-  auto operator<=>(const GrammarPlace&) const = default;
+  bool operator==(const GrammarPlace&) const = default;
+  bool operator<(const GrammarPlace& other) const {
+    return state != other.state ? state < other.state : stack < other.stack;
+  }
 };
 
 // All readings of a text so far.

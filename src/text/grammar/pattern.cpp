@@ -18,7 +18,8 @@ constexpr size_t kMostPatternBytes = 4096;
 
 struct Range {
   char32_t first, last;
-  auto operator<=>(const Range&) const = default;
+  bool operator==(const Range&) const = default;
+  bool operator<(const Range& other) const { return first != other.first ? first < other.first : last < other.last; }
 };
 using CharSet = std::vector<Range>;
 
