@@ -15,8 +15,7 @@ const Int8Type& type_of() {
                                  {dot<Type, 1>, dot<Type, 2>, dot<Type, 3>, dot<Type, 4>},
                                  P::kUnitBytes,
                                  P::fill,
-                                 {P::template dot<1>, P::template dot<2>, P::template dot<3>, P::template dot<4>,
-                                  P::template dot<5>, P::template dot<6>}};
+                                 {P::template dot<4>, P::template dot<5>, P::template dot<6>}};
   return type;
 }
 

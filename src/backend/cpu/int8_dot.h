@@ -20,7 +20,7 @@ struct Int8Weights {
 };
 
 inline constexpr size_t kDotWeightRows = 4, kDotRowsOfX = 4;
-inline constexpr size_t kPanelWeightRows = 32, kPanelRowsOfX = 6;
+inline constexpr size_t kPanelWeightRows = 32, kPanelLeastRowsOfX = 4, kPanelRowsOfX = 6;
 
 // `x` has rows of `units` units; sums[x row * sums_stride + weight row].
 using Int8Dot = void (*)(const Int8Weights& weights, const XUnit* x, size_t units, float* sums, size_t sums_stride);
@@ -32,7 +32,7 @@ struct Int8Type {
   Int8Dot dot[kDotRowsOfX];  // for 1, 2, ... rows of x
   size_t panel_unit_bytes;   // of a panel, aligned to 64 bytes
   FillPanel fill;
-  PanelDot panel_dot[kPanelRowsOfX];
+  PanelDot panel_dot[kPanelRowsOfX - kPanelLeastRowsOfX + 1];  // for kPanelLeastRowsOfX ... rows of x
 };
 
 // For every quantized type.

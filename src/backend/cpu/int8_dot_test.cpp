@@ -169,9 +169,10 @@ TEST_F(Int8DotTest, PanelsAgreeToTheBit) {
         const Units units(x, in, type.x);
         const Buffer panel = aligned_buffer(units.count * type.panel_unit_bytes);
         type.fill({stored.data(), row_bytes, rows, in}, units.count, panel.data());
-        for (size_t count = 1; count <= x_rows; ++count) {
+        for (size_t count = kPanelLeastRowsOfX; count <= x_rows; ++count) {
           std::vector<float> sums(count * kPanelWeightRows);
-          type.panel_dot[count - 1](panel.data(), units.at, units.count, sums.data(), kPanelWeightRows);
+          type.panel_dot[count - kPanelLeastRowsOfX](panel.data(), units.at, units.count, sums.data(),
+                                                     kPanelWeightRows);
           for (size_t m = 0; m < count; ++m)
             for (size_t n = 0; n < rows; n += kDotWeightRows) {
               float want[kDotWeightRows];

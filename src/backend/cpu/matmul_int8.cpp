@@ -10,6 +10,7 @@ namespace {
 
 // From this many rows of x on, copying weights into panels costs less than it saves.
 constexpr size_t kPanelsFrom = 12;
+static_assert(kPanelsFrom / ((kPanelsFrom + kPanelRowsOfX) / kPanelRowsOfX) >= kPanelLeastRowsOfX);
 constexpr size_t kTaskRows = 64;  // of weights, at most; x of many rows passes by them while they are in cache
 constexpr size_t kTaskBytes = 96 * 1024;
 
@@ -101,8 +102,8 @@ class Int8Matmul {
       const size_t x_row = begin + tile * (end - begin) / tiles;
       const size_t x_rows = begin + (tile + 1) * (end - begin) / tiles - x_row;
       for (size_t i = 0; i < panels; ++i)
-        type_.panel_dot[x_rows - 1](memory + i * panel_bytes, x_ + x_row * units_, units_, sums + i * kPanelWeightRows,
-                                    kTaskRows);
+        type_.panel_dot[x_rows - kPanelLeastRowsOfX](memory + i * panel_bytes, x_ + x_row * units_, units_,
+                                                     sums + i * kPanelWeightRows, kTaskRows);
       TileOutputs{problem_, x_row, x_rows}.write(sums, kTaskRows, task.begin, task.end - task.begin);
     }
   }
