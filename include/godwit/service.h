@@ -93,6 +93,7 @@ class Service {
 
  private:
   struct Impl;
+  struct Work;
   explicit Service(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };

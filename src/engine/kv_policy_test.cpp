@@ -38,16 +38,6 @@ std::vector<std::string> neutral_specs() {
   return specs;
 }
 
-std::vector<float> logits_of(const Engine& engine, std::span<const TokenId> first, std::span<const TokenId> rest) {
-  Session session = engine.start();
-  append(session, first);
-  std::vector<float> all;
-  Status status =
-      session.read(rest, [&](std::span<const float> logits) { all.insert(all.end(), logits.begin(), logits.end()); });
-  EXPECT_TRUE(status.has_value()) << status.error().message;
-  return all;
-}
-
 TEST(KvPolicyEngine, AWholeBudgetGivesTheSameBits) {
   const auto first = prompt(300), rest = prompt(40, 5);
   const auto want = logits_of(open(), first, rest);

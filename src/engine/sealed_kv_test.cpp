@@ -22,16 +22,6 @@ EngineOptions with_codec(std::string codec, int chunk = 512) {
   return options;
 }
 
-std::vector<float> logits_of(const Engine& engine, std::span<const TokenId> first, std::span<const TokenId> rest) {
-  Session session = engine.start();
-  append(session, first);
-  std::vector<float> all;
-  Status status =
-      session.read(rest, [&](std::span<const float> logits) { all.insert(all.end(), logits.begin(), logits.end()); });
-  EXPECT_TRUE(status.has_value()) << status.error().message;
-  return all;
-}
-
 TEST(SealedKvEngine, ChunksDoNotMatter) {
   const auto first = prompt(300), rest = prompt(20, 5);
   for (const char* codec : {"kivi:last=64", "q4:last=64,first=64"}) {

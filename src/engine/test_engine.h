@@ -54,6 +54,18 @@ inline std::vector<TokenId> cold(const Engine& engine, std::span<const TokenId> 
   return value_of(session.generate(greedy(count))).tokens;
 }
 
+// The logits of every token of `rest`, after `first`.
+inline std::vector<float> logits_of(const Engine& engine, std::span<const TokenId> first,
+                                    std::span<const TokenId> rest) {
+  Session session = engine.start();
+  append(session, first);
+  std::vector<float> all;
+  Status status =
+      session.read(rest, [&](std::span<const float> logits) { all.insert(all.end(), logits.begin(), logits.end()); });
+  EXPECT_TRUE(status.has_value()) << status.error().message;
+  return all;
+}
+
 inline std::vector<TokenId> copy_of(std::span<const TokenId> tokens) {
   return {tokens.begin(), tokens.end()};
 }

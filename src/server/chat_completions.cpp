@@ -154,18 +154,13 @@ ApiResult<void> chat_completions(const App& app, const Call& call) {
   GODWIT_TRY(check_model(app, fields));
   Plan plan;
   GODWIT_TRY(read_plan(app, fields, {.max_tokens = {"max_completion_tokens", "max_tokens"}}, plan));
-  bool logprobs = false, usage = false;
+  bool logprobs = false;
   int top = 0;
   GODWIT_TRY(fields.read("logprobs", logprobs));
   GODWIT_TRY(fields.read("top_logprobs", top, 0, 20));
   if (top > 0 && !logprobs) return bad_field("top_logprobs", "'top_logprobs' needs 'logprobs': true");
   if (logprobs) plan.options.sampling.logprobs = top;
-  if (const nlohmann::json* options = fields.find("stream_options")) {
-    GODWIT_ASSIGN(const Fields inner, Fields::of(*options, "stream_options"));
-    if (!plan.stream) return bad_field("stream_options", "'stream_options' needs 'stream': true");
-    GODWIT_TRY(inner.read("include_usage", usage));
-    GODWIT_TRY(inner.read("include_progress", plan.progress));
-  }
+  GODWIT_ASSIGN(const bool usage, read_stream_options(fields, plan));
   GODWIT_TRY(read_format(app, *call.request, fields, "response_format", plan.options));
   GODWIT_ASSIGN(const auto messages, read_messages(fields, "messages"));
   GODWIT_ASSIGN(const ToolUse tools, read_tools(app, *call.request, fields, plan.options));

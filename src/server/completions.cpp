@@ -107,13 +107,8 @@ ApiResult<void> completions(const App& app, const Call& call) {
   GODWIT_TRY(fields.refuse("echo", "the prompt is not sent back"));
   GODWIT_TRY(fields.refuse("suffix", "text is only continued, not inserted"));
   GODWIT_TRY(fields.refuse("best_of", "answers are not ranked; use 'n'", plan.choices));
-  bool usage = false;
   GODWIT_TRY(fields.read("logprobs", plan.options.sampling.logprobs, 0, 20));
-  if (const nlohmann::json* options = fields.find("stream_options")) {
-    GODWIT_ASSIGN(const Fields inner, Fields::of(*options, "stream_options"));
-    if (!plan.stream) return bad_field("stream_options", "'stream_options' needs 'stream': true");
-    GODWIT_TRY(inner.read("include_usage", usage));
-  }
+  GODWIT_ASSIGN(const bool usage, read_stream_options(fields, plan));
   GODWIT_TRY(read_prompts(app, fields, "prompt", plan));
   auto form = std::make_unique<CompletionForm>(app, call, plan, usage);
   return generate(app, call, std::move(plan), std::move(form));

@@ -83,6 +83,17 @@ ApiResult<void> read_calls(const Fields& message, std::vector<ToolCall>& calls) 
 
 }  // namespace
 
+ApiResult<bool> read_stream_options(const Fields& fields, Plan& plan) {
+  const nlohmann::json* options = fields.find("stream_options");
+  if (options == nullptr) return false;
+  if (!plan.stream) return bad_field("stream_options", "'stream_options' needs 'stream': true");
+  GODWIT_ASSIGN(const Fields inner, Fields::of(*options, "stream_options"));
+  bool usage = false;
+  GODWIT_TRY(inner.read("include_usage", usage));
+  GODWIT_TRY(inner.read("include_progress", plan.progress));
+  return usage;
+}
+
 ApiResult<std::vector<ChatMessage>> read_messages(const Fields& fields, std::string_view key) {
   GODWIT_ASSIGN(const nlohmann::json* list, fields.array(key));
   std::vector<ChatMessage> messages;

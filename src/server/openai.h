@@ -26,6 +26,9 @@ ApiResult<void> read_format(const App& app, const Request& request, const Fields
 // A member of the body with its keys in the client's order. REQUIRES: it is there.
 ApiResult<Json> ordered_member(const Request& request, std::string_view pointer);
 
+// stream_options: whether a stream ends with usage, and, in the plan, whether it tells of progress.
+ApiResult<bool> read_stream_options(const Fields& fields, Plan& plan);
+
 // Messages of a conversation as the engine takes them.
 ApiResult<std::vector<ChatMessage>> read_messages(const Fields& fields, std::string_view key);
 // A message's content: a string, or an array of parts that are all text.

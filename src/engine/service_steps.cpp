@@ -1,0 +1,212 @@
+// The service's thread: asks the scheduler for a step, computes it, and says what came of it.
+#include <algorithm>
+
+#include "engine/service_impl.h"
+
+namespace godwit {
+
+void Service::Impl::run(const std::stop_token& stop) {
+  while (!stop.stop_requested()) {
+    {
+      std::unique_lock lock(mutex);
+      wake.wait(lock,
+                [&] { return stop.stop_requested() || !submitted.empty() || !cancelled.empty() || !works.empty(); });
+    }
+    take_submitted();
+    if (!works.empty() && !stop.stop_requested()) step();
+  }
+  take_submitted();
+  while (!works.empty()) end(works.begin()->first, FinishReason::kCancelled);
+}
+
+void Service::Impl::take_submitted() {
+  std::vector<std::unique_ptr<Work>> list;
+  std::set<uint64_t> gone;
+  {
+    std::lock_guard lock(mutex);
+    list.swap(submitted);
+    gone.swap(cancelled);
+    stats.waiting += list.size();
+    for (const auto& work : list) statuses.emplace(work->id, work->status());
+  }
+  for (auto& work : list) {
+    scheduler.submit({work->id, work->request.principal, work->request.priority, work->prompt});
+    works.emplace(work->id, std::move(work));
+  }
+  for (uint64_t id : gone)
+    if (works.contains(id)) end(id, FinishReason::kCancelled);
+}
+
+void Service::Impl::step() {
+  std::vector<Rows> prefills, decodes;
+  std::vector<Said> said;
+  SchedStep plan;
+  uint64_t kv_bytes = 0;
+  {
+    std::lock_guard lock(engine->mutex);
+    plan = scheduler.next(*this);
+    for (uint64_t id : plan.decodes) {
+      Work& work = *works.at(id);
+      decodes.push_back({&work, work.tokens.size() - 1, 1, true});
+    }
+    for (const SchedStep::Chunk& chunk : plan.chunks) {
+      Work& work = *works.at(chunk.id);
+      const size_t end = chunk.begin + chunk.tokens, middle = std::clamp(work.prompt->size(), chunk.begin, end);
+      if (chunk.begin < middle)
+        prefills.push_back({&work, chunk.begin, middle - chunk.begin, chunk.last && middle == end});
+      // Of a request that had given way: what it had sampled is computed as it was, only not one by one.
+      if (middle < end) decodes.push_back({&work, middle, end - middle, chunk.last});
+      work.sequence->truncate(static_cast<int32_t>(chunk.begin));  // forward() appends, part by part
+    }
+    for (uint64_t id : plan.decodes)
+      works.at(id)->sequence->truncate(static_cast<int32_t>(works.at(id)->tokens.size() - 1));
+    compute(Phase::kPrefill, prefills, said);
+    compute(Phase::kDecode, decodes, said);
+    if (options.prefix_cache)
+      for (const Rows& rows : prefills)
+        prefixes->remember(rows.work->space, std::span(*rows.work->prompt).first(rows.begin + rows.count),
+                           *rows.work->sequence);
+    for (const auto& list : {prefills, decodes})
+      for (const Rows& rows : list) rows.work->sequence->settle();
+    kv_bytes = engine->pool->bytes_in_use();
+  }
+  {
+    std::lock_guard lock(mutex);
+    ++stats.steps;
+    stats.gave_way += plan.gave_way.size();
+    stats.running = scheduler.running();
+    stats.waiting = scheduler.waiting();
+    stats.prefix_blocks = prefixes->blocks();
+    stats.prefix_bytes = stats.prefix_blocks * engine->memory.kv_bytes_per_page_column;
+    stats.kv_bytes_in_use = kv_bytes;
+    for (const Rows& rows : prefills) stats.tokens_read += rows.count;
+    for (const Said& one : said) stats.tokens_sampled += works.at(one.id)->request.embed ? 0 : 1;
+    for (const auto& [id, work] : works) statuses.insert_or_assign(id, work->status());
+  }
+  for (const auto& [id, work] : works) tell_progress(*work);
+  for (uint64_t id : plan.failed)
+    end(id, FinishReason::kKvExhausted,
+        "the KV memory cannot hold this request; shorten the prompt or raise the KV budget");
+  for (const Said& one : said) tell(one);
+}
+
+// Steps of as many rows as the workspace has. Rows of one request stay in order.
+void Service::Impl::compute(Phase phase, std::span<const Rows> list, std::vector<Said>& said) {
+  const auto most = static_cast<size_t>(engine->workspace->max_rows());
+  std::vector<Rows> part;
+  size_t rows = 0;
+  for (Rows next : list) {
+    while (next.count > 0) {
+      const size_t count = std::min(next.count, most - rows);
+      part.push_back({next.work, next.begin, count, next.samples && count == next.count});
+      rows += count;
+      next.begin += count;
+      next.count -= count;
+      if (rows < most) continue;
+      forward(phase, part, said);
+      part.clear();
+      rows = 0;
+    }
+  }
+  if (!part.empty()) forward(phase, part, said);
+}
+
+void Service::Impl::forward(Phase phase, std::span<const Rows> list, std::vector<Said>& said) {
+  Engine::Impl& e = *engine;
+  std::vector<int32_t> tokens, last;
+  std::vector<AttentionSegment> segments;
+  std::vector<Work*> who;
+  for (const Rows& rows : list) {
+    const auto begin = static_cast<int32_t>(tokens.size()), end = begin + static_cast<int32_t>(rows.count);
+    const KvOutcome room = rows.work->sequence->append(end - begin);
+    GODWIT_CHECK(static_cast<bool>(room), "reserved, truncated, and not there any more");
+    segments.push_back({.sequence = rows.work->sequence.get(),
+                        .row_begin = begin,
+                        .row_end = end,
+                        .first_position = static_cast<int32_t>(rows.begin),
+                        .prompt_end = static_cast<int32_t>(rows.work->prompt->size())});
+    const auto from = rows.work->tokens.begin() + static_cast<ptrdiff_t>(rows.begin);
+    tokens.insert(tokens.end(), from, from + static_cast<ptrdiff_t>(rows.count));
+    if (!rows.samples || rows.work->request.embed) continue;
+    last.push_back(end - 1);
+    who.push_back(rows.work);
+  }
+  const PlannedSegments group{(phase == Phase::kDecode ? e.decode_planner : e.prefill_planner).get(), segments};
+  e.model->forward(*e.workspace, {.tokens = tokens, .groups = {&group, 1}, .phase = phase});
+  for (size_t i = 0; i < list.size(); ++i) {
+    if (!list[i].work->request.embed) continue;
+    list[i].work->embedding.add(*e.model, *e.workspace, *e.backend, segments[i].row_begin, segments[i].row_end);
+    if (list[i].samples) said.push_back({list[i].work->id, {}, FinishReason::kStop, {}});
+  }
+  const auto vocab = static_cast<size_t>(e.model->config().vocab_size),
+             most = static_cast<size_t>(e.workspace->max_logit_rows());
+  std::vector<float> values;
+  for (size_t i = 0; i < last.size(); i += most) {
+    const size_t count = std::min(most, last.size() - i);
+    values.resize(count * vocab);
+    const Tensor device = e.model->logits(*e.workspace, std::span(last).subspan(i, count));
+    e.backend->download(std::as_writable_bytes(std::span(values)), device.data);
+    for (size_t j = 0; j < count; ++j) said.push_back(sample(*who[i + j], std::span(values).subspan(j * vocab, vocab)));
+  }
+}
+
+Service::Impl::Said Service::Impl::sample(Work& work, std::span<const float> logits) {
+  auto next = work.writer.next(logits, work.tokens);
+  if (!next) return {work.id, {}, FinishReason::kStop, std::move(next).error().message};
+  work.tokens.push_back(next->piece.id);
+  if (!next->finish && static_cast<int64_t>(work.tokens.size()) >= engine->memory.context_tokens)
+    next->finish = FinishReason::kContextFull;
+  if (!next->finish) scheduler.sampled(work.id);
+  return {work.id, std::move(next->piece), next->finish, {}};
+}
+
+void Service::Impl::tell_progress(Work& work) const {
+  if (!work.callbacks.on_progress) return;
+  RequestStatus now = work.status();
+  if (now.computed_tokens == work.told.computed_tokens && now.kv_bytes == work.told.kv_bytes) return;
+  work.callbacks.on_progress(now);
+  work.told = std::move(now);
+}
+
+void Service::Impl::tell(const Said& said) {
+  Work& work = *works.at(said.id);
+  if (said.error.empty() && work.callbacks.on_piece) work.callbacks.on_piece(said.piece);
+  if (said.finish) end(said.id, *said.finish, said.error);
+}
+
+void Service::Impl::end(uint64_t id, FinishReason finish, std::string error) {
+  uint64_t kv_bytes = 0;
+  {
+    std::lock_guard lock(engine->mutex);
+    scheduler.remove(id, *this);
+    kv_bytes = engine->pool->bytes_in_use();
+  }
+  const std::unique_ptr<Work> ended = std::move(works.at(id));
+  works.erase(id);
+  Work& work = *ended;
+  const ServiceAnswer answer{finish,
+                             std::move(error),
+                             static_cast<int>(work.prompt->size()),
+                             work.cached,
+                             work.writer.tokens(),
+                             static_cast<int>(work.writer.stop().value_or(-1)),
+                             std::max(work.waited_seconds, 0.0),
+                             work.embedding.unit_mean()};
+  if (std::string rest = work.writer.rest();
+      !rest.empty() && finish != FinishReason::kCancelled && work.callbacks.on_piece)
+    work.callbacks.on_piece({work.tokens.back(), std::move(rest), 0, {}, false});
+  {
+    std::lock_guard lock(mutex);
+    stats.running = scheduler.running();
+    stats.waiting = scheduler.waiting();
+    stats.kv_bytes_in_use = kv_bytes;
+    statuses.erase(id);
+    ++(!answer.error.empty() ? stats.failed : finish == FinishReason::kCancelled ? stats.cancelled : stats.answered);
+    stats.prompt_tokens += static_cast<uint64_t>(answer.prompt_tokens);
+    stats.cached_tokens += static_cast<uint64_t>(answer.cached_tokens);
+    stats.completion_tokens += static_cast<uint64_t>(answer.completion_tokens);
+  }
+  if (work.callbacks.on_end) work.callbacks.on_end(answer);
+}
+
+}  // namespace godwit
