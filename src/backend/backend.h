@@ -58,6 +58,17 @@ struct MatmulArgs {
   Phase phase = Phase::kPrefill;
 };
 
+// y = act(x gate_w^T + gate_bias) * (x up_w^T + up_bias)
+struct GatedMatmulArgs {
+  Tensor x;                  // [rows, in] f32
+  Tensor gate_w, gate_bias;  // [out, in] and, optionally, [out] f32
+  Tensor up_w, up_bias;
+  Activation activation = Activation::kSilu;
+  Tensor y;      // [rows, out] f32
+  Tensor spare;  // [rows, out] f32; what it holds afterwards is not specified
+  Phase phase = Phase::kPrefill;
+};
+
 struct ExpertMatmulArgs {
   Tensor x;    // [tokens, in] or [tokens * per_token, in] f32
   Tensor w;    // [experts, out, in]
@@ -130,6 +141,8 @@ class Backend {
   virtual void add(Tensor x, Tensor y) = 0;                                     // x += y
   virtual void softcap(Tensor x, float cap) = 0;                                // x = cap * tanh(x / cap)
   virtual void matmul(const MatmulArgs& args) = 0;
+  virtual void matmul_all(std::span<const MatmulArgs> products) = 0;  // of one x: as one after the other
+  virtual void gated_matmul(const GatedMatmulArgs& args) = 0;
 
   // Mixture of experts.
   virtual void route(const RouteArgs& args) = 0;

@@ -40,6 +40,8 @@ class WrappedBackend : public Backend {
   void add(Tensor x, Tensor y) override { run(&Backend::add, x, y); }
   void softcap(Tensor x, float cap) override { run(&Backend::softcap, x, cap); }
   void matmul(const MatmulArgs& args) override { run<Kind::kMatmul>(&Backend::matmul, args); }
+  void matmul_all(std::span<const MatmulArgs> products) override { run<Kind::kMatmul>(&Backend::matmul_all, products); }
+  void gated_matmul(const GatedMatmulArgs& args) override { run<Kind::kMatmul>(&Backend::gated_matmul, args); }
 
   void route(const RouteArgs& args) override { run(&Backend::route, args); }
   void expert_matmul(const ExpertMatmulArgs& args) override { run<Kind::kMatmul>(&Backend::expert_matmul, args); }

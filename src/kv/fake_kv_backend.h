@@ -66,6 +66,8 @@ class FakeKvBackend final : public Backend {
   void add(Tensor, Tensor) override { absent(); }
   void softcap(Tensor, float) override { absent(); }
   void matmul(const MatmulArgs&) override { absent(); }
+  void matmul_all(std::span<const MatmulArgs>) override { absent(); }
+  void gated_matmul(const GatedMatmulArgs&) override { absent(); }
   void route(const RouteArgs&) override { absent(); }
   void expert_matmul(const ExpertMatmulArgs&) override { absent(); }
   void combine_experts(Tensor, Tensor, Tensor) override { absent(); }

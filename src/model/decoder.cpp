@@ -72,16 +72,16 @@ class Step {
 
   static Tensor vector_of(const Tensor& column, int64_t n) { return column.slice(0, n).reshape({n}); }
 
-  void linear(const Tensor& x, const Linear& w, const Tensor& y, bool accumulate = false) {
-    be_.matmul({.x = x, .w = w.weight, .bias = w.bias, .y = y, .accumulate = accumulate, .phase = in_.phase});
+  MatmulArgs product(const Tensor& x, const Linear& w, const Tensor& y, bool accumulate = false) const {
+    return {.x = x, .w = w.weight, .bias = w.bias, .y = y, .accumulate = accumulate, .phase = in_.phase};
   }
 
   // The block's last projection: into the residual, by way of its own norm where the family has one.
   void to_residual(const Tensor& x, const Linear& w, const Tensor& post_norm) {
     if (!post_norm) {
-      linear(x, w, hidden_, true);
+      be_.matmul(product(x, w, hidden_, true));
     } else {
-      linear(x, w, projected_);
+      be_.matmul(product(x, w, projected_));
       add_normed(post_norm);
     }
   }
@@ -94,9 +94,8 @@ class Step {
     const LayerWeights& w = model_.weights_.layers[layer];
     Tensor q = ws_.q_.slice(0, rows_), k = ws_.k_.slice(0, rows_), v = ws_.v_.slice(0, rows_);
     be_.rms_norm(hidden_, w.attn_norm, c_.norm_eps, normed_);
-    linear(normed_, w.q, q);
-    linear(normed_, w.k, k);
-    linear(normed_, w.v, v);
+    const MatmulArgs products[] = {product(normed_, w.q, q), product(normed_, w.k, k), product(normed_, w.v, v)};
+    be_.matmul_all(products);
     q = q.reshape({rows_, c_.heads, c_.head_dim});
     k = k.reshape({rows_, c_.kv_heads, c_.head_dim});
     v = v.reshape({rows_, c_.kv_heads, c_.head_dim});
@@ -185,9 +184,15 @@ class Step {
       return;
     }
     Tensor gate = numbers(ws_.gate_, rows_, c_.ffn_dim), up = numbers(ws_.up_, rows_, c_.ffn_dim);
-    linear(normed_, w.gate, gate);
-    linear(normed_, w.up, up);
-    be_.gated(c_.activation, gate, up, gate);
+    be_.gated_matmul({.x = normed_,
+                      .gate_w = w.gate.weight,
+                      .gate_bias = w.gate.bias,
+                      .up_w = w.up.weight,
+                      .up_bias = w.up.bias,
+                      .activation = c_.activation,
+                      .y = gate,
+                      .spare = up,
+                      .phase = in_.phase});
     to_residual(gate, w.down, w.post_ffn_norm);
   }
 

@@ -1,4 +1,5 @@
 // The CPU back-end: host memory, and the kernels of one SIMD target. Operations finish before they return.
+#include <algorithm>
 #include <cstring>
 
 #include "backend/cpu/host_memory.h"
@@ -51,6 +52,22 @@ class CpuBackend final : public Backend {
   void softcap(Tensor x, float cap) override { kernels_.softcap(context_, x, cap); }
   void matmul(const MatmulArgs& args) override {
     (args.w.dtype == DType::kF32 ? kernels_.matmul_f32 : kernels_.matmul)(context_, args);
+  }
+  void matmul_all(std::span<const MatmulArgs> products) override {
+    const auto f32 = [](const MatmulArgs& args) { return args.w.dtype == DType::kF32; };
+    if (kernels_.matmul_all != nullptr && std::none_of(products.begin(), products.end(), f32))
+      return kernels_.matmul_all(context_, products);
+    for (const MatmulArgs& args : products) matmul(args);
+  }
+  void gated_matmul(const GatedMatmulArgs& args) override {
+    const MatmulArgs gate{.x = args.x, .w = args.gate_w, .bias = args.gate_bias, .y = args.y, .phase = args.phase};
+    MatmulArgs up{.x = args.x, .w = args.up_w, .bias = args.up_bias, .y = args.y, .phase = args.phase};
+    if (kernels_.gated_matmul != nullptr && gate.w.dtype != DType::kF32 && up.w.dtype != DType::kF32)
+      return kernels_.gated_matmul(context_, gate, up, kernels_.gated_row(args.activation));
+    up.y = args.spare;
+    matmul(gate);
+    matmul(up);
+    gated(args.activation, args.y, args.spare, args.y);
   }
 
   void route(const RouteArgs& args) override { kernels_.route(context_, args); }

@@ -99,6 +99,15 @@ void gated(Context& context, Activation kind, Tensor gate, Tensor up, Tensor out
   }
 }
 
+template <class Fn>
+void gated_span(const float* gate, const float* up, float* out, int64_t count) {
+  map2(gate, up, out, count, Fn());
+}
+
+GatedRow gated_row(Activation kind) {
+  return kind == Activation::kSilu ? gated_span<Silu> : gated_span<GeluTanh>;
+}
+
 void add(Context& context, Tensor x, Tensor y) {
   check_same_shape(x, y);
   map_rows(context, x, y, x, Sum());
@@ -230,6 +239,7 @@ void fill_elementwise(Kernels& table) {
   table.rms_norm = rms_norm;
   table.rope = rope;
   table.gated = gated;
+  table.gated_row = gated_row;
   table.add = add;
   table.softcap = softcap;
   table.combine_experts = combine_experts;

@@ -34,6 +34,9 @@ class Context {
 // `bytes` of 64-byte aligned host memory; empty when the system has none.
 Buffer aligned_buffer(size_t bytes);
 
+// out = act(gate) * up; out may be gate.
+using GatedRow = void (*)(const float* gate, const float* up, float* out, int64_t count);
+
 struct Kernels {
   std::string target;  // "AMX_BF16", "AVX3", …, "reference"
 
@@ -42,11 +45,16 @@ struct Kernels {
   void (*rms_norm)(Context&, Tensor x, Tensor weight, float eps, Tensor out) = nullptr;
   void (*rope)(Context&, const RopeArgs&) = nullptr;
   void (*gated)(Context&, Activation, Tensor gate, Tensor up, Tensor out) = nullptr;
+  GatedRow (*gated_row)(Activation) = nullptr;
   void (*add)(Context&, Tensor x, Tensor y) = nullptr;
   void (*softcap)(Context&, Tensor x, float cap) = nullptr;
   // Work on fp32 weights, and on K and V in fp32, stays in fp32 on every target; the rest is the target's own.
   void (*matmul)(Context&, const MatmulArgs&) = nullptr;
   void (*matmul_f32)(Context&, const MatmulArgs&) = nullptr;
+  // Where a target has them, for weights that are not fp32: several products of one x, and two whose sums are combined
+  // as they come.
+  void (*matmul_all)(Context&, std::span<const MatmulArgs>) = nullptr;
+  void (*gated_matmul)(Context&, const MatmulArgs& gate, const MatmulArgs& up, GatedRow) = nullptr;
   void (*route)(Context&, const RouteArgs&) = nullptr;
   void (*expert_matmul)(Context&, const ExpertMatmulArgs&) = nullptr;
   void (*expert_matmul_f32)(Context&, const ExpertMatmulArgs&) = nullptr;

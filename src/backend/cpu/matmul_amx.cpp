@@ -50,7 +50,7 @@ class AmxKernel {
   static constexpr size_t kTaskRows = 4 * kPanelRows, kRowStep = kTile;
   static constexpr size_t kCarryFloats = kPanelRows * kTile;
   static constexpr size_t kStreamRows = kTile, kStreamBytes = 2 * kPartBytes;
-  static constexpr bool kPromptsIn8Bits = false;
+  static constexpr bool kPromptsIn8Bits = false, kFetchesAhead = true;
 
   explicit AmxKernel(size_t width) : tiles_(shapes(static_cast<int>(width))) {}
 
@@ -99,10 +99,15 @@ class AmxKernel {
   static constexpr size_t kSumStride = kTile * sizeof(float), kTileFloats = kTile * kTile, kTileBytes = 1024;
   static constexpr size_t kStepBlocks = kStep / kBf16Block;
 
-  // What the next block or tile needs, from the second cache to the first. It may not be there.
-  static void prefetch(const void* from, size_t bytes) {
-    for (size_t line = 0; line < bytes; line += 64) _mm_prefetch(static_cast<const char*>(from) + line, _MM_HINT_T0);
-  }
+  // What the next block or tile needs, on its way from the second cache to the first. It may not be there.
+  struct Ahead {
+    const void* from;
+    size_t bytes;
+
+    void fetch() const {
+      for (size_t line = 0; line < bytes; line += 64) _mm_prefetch(static_cast<const char*>(from) + line, _MM_HINT_T0);
+    }
+  };
 
   static TileShapes shapes(int width) {
     const TileShape sums{kTile, 4 * width}, x{kTile, 4 * width}, weights{kTile, 64};
@@ -145,9 +150,9 @@ class AmxKernel {
     const uint16_t* weights = panel + block * kPartRows * kBf16Block;
     if (piece % 2 == 0) {
       tiles_.template load<kX>(x + block * kBf16Block * width, 2 * width * sizeof(uint16_t));
-      multiply_tile<0>(weights);
+      multiply_tile<0>(weights, {nullptr, 0});
     } else {
-      multiply_tile<1>(weights);
+      multiply_tile<1>(weights, {nullptr, 0});
     }
   }
 
@@ -171,9 +176,10 @@ class AmxKernel {
     const float* next_carry = step.carry + kCarryFloats;
     for (size_t block = 0; block < step.blocks; ++block, next_carry += kCarryFloats / kStepBlocks) {
       tiles_.template load<kX>(x, x_stride * sizeof(uint16_t));
-      prefetch(x + kTile * x_stride, kTileBytes);
-      prefetch(next_carry, kCarryFloats / kStepBlocks * sizeof(float));
-      (multiply_tile<kI>(panel), ...);
+      (multiply_tile<kI>(panel, kI == 0   ? Ahead{x + kTile * x_stride, kTileBytes}
+                                : kI == 1 ? Ahead{next_carry, kCarryFloats / kStepBlocks * sizeof(float)}
+                                          : Ahead{nullptr, 0}),
+       ...);
       panel += kPanelRows * kBf16Block;
       x += kTile * x_stride;
     }
@@ -186,36 +192,26 @@ class AmxKernel {
     }
   }
 
+  // Fetching ahead comes after the load, which the product waits for.
   template <int kI>
-  void multiply_tile(const uint16_t* panel) {
+  void multiply_tile(const uint16_t* panel, const Ahead& ahead) {
     constexpr int kA = kWeights + kI % kSpares;
     tiles_.template load<kA>(panel + kI * kTile * kBf16Block, kBf16Block * sizeof(uint16_t));
+    ahead.fetch();
     tiles_.template dot_bf16<kI, kA, kX>();
   }
 
   Tiles tiles_;
 };
 
-template <class Tiles>
-void matmul(Context& context, const MatmulArgs& args) {
-  matmul_in_phase<AmxKernel<Tiles>>(context, matmul_problem(args));
-}
-
-template <class Tiles>
-void expert_matmul(Context& context, const ExpertMatmulArgs& args) {
-  matmul_in_phase<AmxKernel<Tiles>>(context, matmul_problem(args));
-}
-
 }  // namespace
 
 void fill_matmul_amx(Kernels& table) {
-  table.matmul = matmul<AmxTiles>;
-  table.expert_matmul = expert_matmul<AmxTiles>;
+  fill_matmul_of<AmxKernel<AmxTiles>>(table);
 }
 
 void fill_matmul_amx_emulated(Kernels& table) {
-  table.matmul = matmul<EmulatedTiles>;
-  table.expert_matmul = expert_matmul<EmulatedTiles>;
+  fill_matmul_of<AmxKernel<EmulatedTiles>>(table);
 }
 
 }  // namespace godwit::cpu

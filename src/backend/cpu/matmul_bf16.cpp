@@ -59,7 +59,7 @@ class Avx512Kernel {
   static constexpr size_t kTaskRows = 64, kRowStep = kCols;
   static constexpr size_t kCarryFloats = kRows * kCols * 16;
   static constexpr size_t kStreamRows = kDotXRows, kStreamBytes = 0;
-  static constexpr bool kPromptsIn8Bits = true;
+  static constexpr bool kPromptsIn8Bits = true, kFetchesAhead = false;
 
   explicit Avx512Kernel(size_t) {}
 
@@ -86,19 +86,10 @@ class Avx512Kernel {
   }
 };
 
-void matmul(Context& context, const MatmulArgs& args) {
-  matmul_in_phase<Avx512Kernel>(context, matmul_problem(args));
-}
-
-void expert_matmul(Context& context, const ExpertMatmulArgs& args) {
-  matmul_in_phase<Avx512Kernel>(context, matmul_problem(args));
-}
-
 }  // namespace
 
 void fill_matmul_bf16(Kernels& table) {
-  table.matmul = matmul;
-  table.expert_matmul = expert_matmul;
+  fill_matmul_of<Avx512Kernel>(table);
 }
 
 }  // namespace godwit::cpu

@@ -7,6 +7,6 @@
 
 namespace godwit::cpu {
 
-void matmul_int8(Context& context, const MatmulProblem& problem);
+void matmul_int8(Context& context, const MatmulGroup& group);
 
 }  // namespace godwit::cpu

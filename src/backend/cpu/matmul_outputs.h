@@ -23,11 +23,23 @@ struct TileOutputs {
   const MatmulProblem& problem;
   size_t x_row, x_rows;
 
+  // On their way to the first cache.
+  void fetch(size_t row, size_t rows) const {
+    for (size_t r = 0; r < x_rows; ++r)
+      for (size_t i = 0; i < rows; i += 16) __builtin_prefetch(problem.y[x_row + r] + row + i, 1);
+  }
   // sums[row of x][stride] of weight rows [row, row + rows)
-  void write(const float* sums, size_t stride, size_t row, size_t rows) const {
+  void write(float* sums, size_t stride, size_t row, size_t rows) const {
     const float* bias = problem.bias != nullptr ? problem.bias + row : nullptr;
-    for (size_t r = 0; r < x_rows; ++r, sums += stride)
-      write_outputs(sums, bias, problem.accumulate, rows, problem.y[x_row + r] + row);
+    for (size_t r = 0; r < x_rows; ++r, sums += stride) {
+      float* y = problem.y[x_row + r] + row;
+      if (problem.gated == nullptr) {
+        write_outputs(sums, bias, problem.accumulate, rows, y);
+      } else {
+        if (bias != nullptr) write_outputs(sums, bias, false, rows, sums);
+        problem.gated(y, sums, y, static_cast<int64_t>(rows));
+      }
+    }
   }
 };
 

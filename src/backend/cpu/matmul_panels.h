@@ -15,6 +15,7 @@
 //   multiply(const PanelStep&)         adds a step's products; the last writes sums[row of x][kPanelRows]
 //   kStreamRows, kStreamBytes, stream(const WeightStream&)   the same sums for up to kStreamRows rows of x, where
 //                           reading the weights is what takes time, with so much scratch
+//   kFetchesAhead           so fast that what it reads and writes next has to be on its way
 //   kPromptsIn8Bits         quantized weights are multiplied in 8 bits in prompts, too, because that is faster
 // and lives for one task on one thread.
 #pragma once
@@ -63,15 +64,15 @@ struct WeightStream {
 template <class Kernel>
 class PanelMatmul {
  public:
-  PanelMatmul(Context& context, const MatmulProblem& problem)
+  PanelMatmul(Context& context, const MatmulGroup& group)
       : context_(context),
-        problem_(problem),
-        expand_(expand_rows_to_bf16(problem.dtype)),
-        in_(static_cast<size_t>(problem.in)),
+        group_(group),
+        first_(group.products.front()),
+        in_(static_cast<size_t>(first_.in)),
         blocks_((in_ + kBf16Block - 1) / kBf16Block) {}
 
   void run() {
-    if (problem_.x.empty() || problem_.out == 0) return;
+    if (first_.x.empty()) return;
     pack_x();
     const std::vector<Task> tasks = make_tasks();
     context_.pool.parallel_for(static_cast<int64_t>(tasks.size()),
@@ -101,29 +102,39 @@ class PanelMatmul {
     }
   };
   struct Job {
-    const std::byte* weight;
+    size_t index;
     size_t first_tile, tiles;
     PackedX x;
   };
   struct Task {
+    std::span<const MatmulProblem> products;
     const Job* job;
     size_t begin, end;  // weight rows
+  };
+  struct Product {  // of a task
+    const MatmulProblem& problem;
+    const Task& task;
+    const std::byte* weight;
+    ExpandRows expand;
+
+    Product(const MatmulProblem& of, const Task& in)
+        : problem(of), task(in), weight(of.jobs[in.job->index].weight), expand(expand_rows_to_bf16(of.dtype)) {}
+    TileOutputs outputs(const Tile& tile) const { return {problem, tile.row, tile.rows}; }
   };
   struct Scratch {
     uint16_t* panel;
     float *sums, *carry;
   };
 
-  TileOutputs outputs(const Tile& tile) const { return {problem_, tile.row, tile.rows}; }
   std::span<const Tile> tiles_of(const Job& job) const { return std::span(tiles_).subspan(job.first_tile, job.tiles); }
 
   void pack_x() {
     size_t widths = 0;
     std::vector<const Job*> owners;  // of the tiles
-    jobs_.reserve(problem_.jobs.size());
-    for (const MatmulJob& job : problem_.jobs) {
+    jobs_.reserve(first_.jobs.size());
+    for (const MatmulJob& job : first_.jobs) {
       const auto begin = static_cast<size_t>(job.row_begin), end = static_cast<size_t>(job.row_end);
-      jobs_.push_back({job.weight, tiles_.size(), 0, {nullptr, 0, blocks_}});
+      jobs_.push_back({jobs_.size(), tiles_.size(), 0, {nullptr, 0, blocks_}});
       Job& to = jobs_.back();
       for (size_t row = begin; row < end; row += Kernel::kTileRows, ++to.tiles) {
         const size_t rows = std::min(Kernel::kTileRows, end - row), width = Kernel::tile_width(rows, end - begin);
@@ -143,7 +154,7 @@ class PanelMatmul {
       const Tile& tile = tiles_[static_cast<size_t>(i)];
       const PackedX& x = owners[static_cast<size_t>(i)]->x;
       for (size_t block = 0; block < blocks_; block += kStepBlocks)
-        Kernel::pack(problem_.x.data() + tile.row, tile.rows, tile.width, block * kBf16Block,
+        Kernel::pack(first_.x.data() + tile.row, tile.rows, tile.width, block * kBf16Block,
                      std::min(in_, block * kBf16Block + Kernel::kStep), x.at(tile, block));
     };
     constexpr size_t kParallelValues = 64 * 1024;
@@ -156,23 +167,31 @@ class PanelMatmul {
 
   // Enough tasks to balance the threads, as wide as that allows, so that x is read seldom.
   std::vector<Task> make_tasks() const {
-    const auto threads = static_cast<size_t>(context_.pool.threads()), out = static_cast<size_t>(problem_.out);
+    const auto threads = static_cast<size_t>(context_.pool.threads());
     size_t rows = Kernel::kTaskRows;
-    if (threads > 1) rows = std::clamp(out * problem_.jobs.size() / (threads * 4), Kernel::kRowStep, rows);
+    if (threads > 1) rows = std::clamp(group_.outputs() * jobs_.size() / (threads * 4), Kernel::kRowStep, rows);
     rows -= rows % (rows < Kernel::kPanelRows ? Kernel::kRowStep : Kernel::kPanelRows);
     std::vector<Task> tasks;
-    for (const Job& job : jobs_)
-      for (size_t row = 0; row < out; row += rows) tasks.push_back({&job, row, std::min(row + rows, out)});
+    group_.for_units([&](std::span<const MatmulProblem> products) {
+      const auto out = static_cast<size_t>(products.front().out);
+      for (const Job& job : jobs_)
+        for (size_t row = 0; row < out; row += rows) tasks.push_back({products, &job, row, std::min(row + rows, out)});
+    });
     return tasks;
   }
 
   void run_task(const Task& task, int thread) {
+    for (const MatmulProblem& problem : task.products) run_product({problem, task}, thread);
+  }
+
+  void run_product(const Product& product, int thread) {
+    const Task& task = product.task;
     const std::span all = tiles_of(*task.job);
     if (all.size() == 1 && all.front().rows <= Kernel::kStreamRows) {
       const Tile& tile = all.front();
       return Kernel(tile.width)
-          .stream({task.job->weight, task.begin, task.end, expand_, task.job->x.values, tile.width, outputs(tile),
-                   context_.scratch(thread, Kernel::kStreamBytes)});
+          .stream({product.weight, task.begin, task.end, product.expand, task.job->x.values, tile.width,
+                   product.outputs(tile), context_.scratch(thread, Kernel::kStreamBytes)});
     }
     const size_t panels = (task.end - task.begin + Kernel::kPanelRows - 1) / Kernel::kPanelRows;
     const size_t carried = std::min(all.size(), Kernel::kBlockTiles) * panels;
@@ -186,17 +205,39 @@ class PanelMatmul {
     for (size_t tile = 0; tile < all.size(); tile += Kernel::kBlockTiles) {
       const std::span tiles = all.subspan(tile, std::min(Kernel::kBlockTiles, all.size() - tile));
       for (size_t block = 0; block < blocks_; block += kChunkBlocks)
-        for (size_t panel = 0; panel < panels; ++panel) run_panel(kernel, task, tiles, panel, block, scratch);
+        for (size_t panel = 0; panel < panels; ++panel)
+          run_panel(kernel, product, tiles, panel, panels, block, scratch);
     }
   }
 
-  void run_panel(Kernel& kernel, const Task& task, std::span<const Tile> tiles, size_t panel, size_t block,
-                 const Scratch& scratch) {
+  // What a task reads next of x, on its way from memory to the second cache, a piece for every tile.
+  struct Upcoming {
+    const char *at, *end;
+    size_t piece;
+
+    void fetch() {
+      for (const char* to = std::min(end, at + piece); at < to; at += 64) _mm_prefetch(at, _MM_HINT_T1);
+    }
+  };
+  // The same step of the next chunk, or of the first for whoever comes after the last; each panel fetches its share.
+  Upcoming upcoming_x(const PackedX& x, std::span<const Tile> tiles, size_t panel, size_t panels, size_t block) const {
+    const size_t next = block + kChunkBlocks < blocks_ ? block + kChunkBlocks : block % kChunkBlocks;
+    const Tile &first = tiles.front(), &last = tiles.back();
+    const auto* begin = reinterpret_cast<const char*>(x.at(first, next));
+    const size_t tile_bytes = kBf16Block * x.step_blocks(next) * sizeof(uint16_t);
+    const size_t lines = (last.before + last.width - first.before) * tile_bytes / 64;
+    const size_t from = panel * lines / panels, to = (panel + 1) * lines / panels;
+    return {begin + from * 64, begin + to * 64, ((to - from) / tiles.size() + 1) * 64};
+  }
+
+  void run_panel(Kernel& kernel, const Product& product, std::span<const Tile> tiles, size_t panel, size_t panels,
+                 size_t block, const Scratch& scratch) {
+    const Task& task = product.task;
     const size_t row = task.begin + panel * Kernel::kPanelRows, rows = std::min(Kernel::kPanelRows, task.end - row);
     const size_t k = block * kBf16Block;
-    const size_t count = std::min(Kernel::kChunk, in_ - k), stride = problem_.weight_stride;
-    expand_({task.job->weight + row * stride, stride, rows, k, count, Kernel::kPanelRows * stride}, scratch.panel,
-            Kernel::kPanelRows);
+    const size_t count = std::min(Kernel::kChunk, in_ - k), stride = product.problem.weight_stride;
+    product.expand({product.weight + row * stride, stride, rows, k, count, Kernel::kPanelRows * stride}, scratch.panel,
+                   Kernel::kPanelRows);
     PanelStep step{};
     step.panel = scratch.panel;
     step.panel_rows = rows;
@@ -207,31 +248,66 @@ class PanelMatmul {
       step.first = block == 0;
       step.last = block + step.blocks == blocks_;
       step.carry = scratch.carry + panel * tiles.size() * Kernel::kCarryFloats;
+      Upcoming upcoming = upcoming_x(task.job->x, tiles, panel, panels, block);
       for (const Tile& tile : tiles) {
         step.x = task.job->x.at(tile, block);
         step.x_rows = tile.rows;
         step.width = tile.width;
+        if constexpr (Kernel::kFetchesAhead) {
+          upcoming.fetch();
+          if (step.last) product.outputs(tile).fetch(row, rows);
+        }
         kernel.multiply(step);
-        if (step.last) outputs(tile).write(scratch.sums, Kernel::kPanelRows, row, rows);
+        if (step.last) product.outputs(tile).write(scratch.sums, Kernel::kPanelRows, row, rows);
         step.carry += Kernel::kCarryFloats;
       }
     }
   }
 
   Context& context_;
-  const MatmulProblem& problem_;
-  const ExpandRows expand_;
-  const size_t in_, blocks_;  // values per row, and blocks of 32 they fill
+  const MatmulGroup& group_;
+  const MatmulProblem& first_;  // what it says of x is true of all
+  const size_t in_, blocks_;    // values per row, and blocks of 32 they fill
   std::vector<Tile> tiles_;
   std::vector<Job> jobs_;
 };
 
 // The type and the phase decide, not the number of rows.
 template <class Kernel>
-void matmul_in_phase(Context& context, const MatmulProblem& problem) {
-  if (is_quantized(problem.dtype) && (Kernel::kPromptsIn8Bits || problem.phase == Phase::kDecode))
-    return matmul_int8(context, problem);
-  PanelMatmul<Kernel>(context, problem).run();
+void matmul_in_phase(Context& context, const MatmulGroup& group) {
+  const auto in_8_bits = [](const MatmulProblem& problem) {
+    return is_quantized(problem.dtype) && (Kernel::kPromptsIn8Bits || problem.phase == Phase::kDecode);
+  };
+  const auto same_way = [&](const MatmulProblem& a, const MatmulProblem& b) { return in_8_bits(a) == in_8_bits(b); };
+  run_together(group, same_way, [&](const MatmulGroup& each) {
+    in_8_bits(each.products.front()) ? matmul_int8(context, each) : PanelMatmul<Kernel>(context, each).run();
+  });
+}
+
+template <class Kernel>
+void fill_matmul_of(Kernels& table) {
+  table.matmul = [](Context& context, const MatmulArgs& args) {
+    const MatmulProblem problem = matmul_problem(args);
+    matmul_in_phase<Kernel>(context, {{&problem, 1}});
+  };
+  table.expert_matmul = [](Context& context, const ExpertMatmulArgs& args) {
+    const MatmulProblem problem = matmul_problem(args);
+    matmul_in_phase<Kernel>(context, {{&problem, 1}});
+  };
+  table.matmul_all = [](Context& context, std::span<const MatmulArgs> products) {
+    std::vector<MatmulProblem> problems;
+    for (const MatmulArgs& args : products) {
+      GODWIT_CHECK(args.x.data == products.front().x.data && args.x.shape == products.front().x.shape &&
+                   args.phase == products.front().phase);
+      problems.push_back(matmul_problem(args));
+    }
+    if (!problems.empty()) matmul_in_phase<Kernel>(context, {problems});
+  };
+  table.gated_matmul = [](Context& context, const MatmulArgs& gate, const MatmulArgs& up, GatedRow gated) {
+    MatmulProblem problems[] = {matmul_problem(gate), matmul_problem(up)};
+    problems[1].gated = gated;
+    matmul_in_phase<Kernel>(context, {problems, true});
+  };
 }
 
 }  // namespace godwit::cpu

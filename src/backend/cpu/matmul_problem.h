@@ -3,10 +3,12 @@
 // Building a problem checks the arguments. It holds pointers into the caller's tensors and lives for one operation.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
+#include <span>
 #include <vector>
 
-#include "backend/backend.h"
+#include "backend/cpu/kernels.h"
 
 namespace godwit::cpu {
 
@@ -24,8 +26,35 @@ struct MatmulProblem {
   std::vector<MatmulJob> jobs;
   const float* bias = nullptr;  // [out] or null
   bool accumulate = false;
+  GatedRow gated = nullptr;  // y = gated(y, sum)
   Phase phase = Phase::kPrefill;
 };
+
+// Products of the same rows of x, grouped into jobs in the same way, at the same time.
+struct MatmulGroup {
+  std::span<const MatmulProblem> products;
+  bool in_turn = false;  // an output of one needs the same output of the one before it
+
+  // fn(products) for what a task can take: each alone, or all in their order.
+  template <class Fn>
+  void for_units(Fn&& fn) const {
+    if (in_turn) return fn(products);
+    for (const MatmulProblem& problem : products) fn(std::span(&problem, 1));
+  }
+  size_t outputs() const {  // of one job
+    size_t count = 0;
+    for_units([&](std::span<const MatmulProblem> unit) { count += static_cast<size_t>(unit.front().out); });
+    return count;
+  }
+};
+
+// fn(group), or fn of one after the other where they are not all alike.
+template <class Alike, class Fn>
+void run_together(const MatmulGroup& group, Alike&& alike, Fn&& fn) {
+  const auto differs = [&](const MatmulProblem& problem) { return !alike(group.products.front(), problem); };
+  if (std::none_of(group.products.begin(), group.products.end(), differs)) return fn(group);
+  for (const MatmulProblem& problem : group.products) fn(MatmulGroup{{&problem, 1}});
+}
 
 MatmulProblem matmul_problem(const MatmulArgs& args);
 MatmulProblem matmul_problem(const ExpertMatmulArgs& args);
