@@ -44,6 +44,8 @@ struct KvFormat {
   bool seals = false;
   int open_first = 0;  // slots at the beginning that stay open, whole pages
   int open_last = 0;   // slots before the page of a query that it reads from open pages, whole pages
+  // Pages are sealed where KvSequence::demote() says so, and nowhere else; those slots are then what it is to spare.
+  bool demotes = false;
 
   bool has_codes() const { return k_bits != 0; }
   bool is_sparse() const { return k_keep != 0; }
@@ -52,6 +54,7 @@ struct KvFormat {
   KvFormat form(PageId page) const { return is_open(page) ? open_format() : *this; }
   size_t sealed_begin() const { return static_cast<size_t>(open_first / page_tokens); }
   size_t sealed_end(size_t slot) const {
+    if (demotes) return sealed_begin();
     const size_t page = slot / static_cast<size_t>(page_tokens);
     return std::max(sealed_begin(), page - std::min(page, static_cast<size_t>(open_last / page_tokens)));
   }

@@ -122,6 +122,7 @@ Status Engine::Impl::load(const ModelSource& source) {
                                                      .trigger = options.kv_trigger,
                                                      .prefill_chunk = options.prefill_chunk},
                                                     shape, format, config.heads));
+    format = retention->format;
   }
   if (options.profile) backend = make_timed_backend(std::move(backend), seconds);
   const int logit_rows = std::min(options.prefill_chunk, kMostLogitRows);
@@ -133,7 +134,7 @@ Status Engine::Impl::load(const ModelSource& source) {
                                      .context_tokens = options.context_tokens,
                                      .kv_budget_bytes = options.kv_budget_bytes,
                                      .chunk_tokens = options.prefill_chunk,
-                                     .residence = retention ? retention->residence(shape, format) : KvResidence()},
+                                     .residence = retention ? retention->residence(shape) : KvResidence()},
                                     config, format, label));
   GODWIT_ASSIGN(vocabulary, load_vocabulary(source, options.chat_template, options.chat_template_name));
   if (vocabulary->tokenizer.vocab_size() > config.vocab_size)

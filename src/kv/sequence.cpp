@@ -12,7 +12,11 @@ KvSequence::KvSequence(KvPool& pool, KvShape shape) : pool_(pool), shape_(shape)
 }
 
 KvSequence::KvSequence(const KvSequence& other)
-    : pool_(other.pool_), shape_(other.shape_), heads_(other.heads_), next_position_(other.next_position_) {
+    : pool_(other.pool_),
+      shape_(other.shape_),
+      heads_(other.heads_),
+      next_position_(other.next_position_),
+      demoted_at_(other.demoted_at_) {
   GODWIT_CHECK(!other.sealing(), "a fork amid a step");
   for (const Head& head : heads_)
     for (PageId page : head.pages) pool_.ref(page);
@@ -52,6 +56,7 @@ float KvSequence::bias(int layer, int head, size_t slot) const {
 }
 
 size_t KvSequence::slots_before(const Head& head, int32_t end_position) const {
+  if (head.demoted > 0 && end_position < demoted_at_) return 0;
   size_t begin = 0, end = head.count;
   while (begin < end) {
     const size_t middle = begin + (end - begin) / 2;
@@ -219,7 +224,7 @@ void KvSequence::settle() {
 
 int32_t KvSequence::shortest_exact() const {
   const KvFormat& format = pool_.format();
-  if (!format.seals) return 0;
+  if (!format.seals || format.demotes) return demoted_at_;
   int32_t least = 0;
   for (const Head& head : heads_) {
     const size_t sealed = head.twins.empty() ? format.sealed_end(head.count) : head.first_twin;
@@ -270,9 +275,11 @@ void KvSequence::truncate(int32_t end_position) {
     head.twins.clear();
     for (size_t i = pages_for(head.count); i < head.pages.size(); ++i) pool_.unref(head.pages[i]);
     head.pages.resize(pages_for(head.count));
+    head.demoted = std::min(head.demoted, static_cast<uint32_t>(head.pages.size()));
     if (head.count % page_tokens() > 0) pool_.touch(head.pages.back());  // what is appended now takes others' places
   }
   next_position_ = std::min(next_position_, end_position);
+  demoted_at_ = std::min(demoted_at_, end_position);
 }
 
 KvOutcome KvSequence::set_biases(int layer, int head, std::span<const uint32_t> slots, std::span<const float> biases) {
@@ -322,7 +329,8 @@ Status KvSequence::check_integrity() const {
                     head.pages.size());
     const KvFormat& format = pool_.format();
     for (size_t page = 0; page < head.pages.size(); ++page) {
-      const bool sealed = page >= format.sealed_begin() && page < format.sealed_end(head.count);
+      const bool sealed =
+          format.demotes ? page < head.demoted : page >= format.sealed_begin() && page < format.sealed_end(head.count);
       if (is_open(head.pages[page]) != (format.seals && !sealed))
         return errorf(ErrorCode::kBadData, "layer {} head {}: page {} of {} slots has the wrong form", layer, kv_head,
                       page, head.count);
@@ -330,6 +338,7 @@ Status KvSequence::check_integrity() const {
     int32_t previous = -1;
     for (size_t slot = 0; slot < head.count; ++slot) {
       const int32_t here = position(head, slot);
+      if (slot % page_tokens() == 0 && slot <= size_t{head.demoted} * page_tokens()) previous = -1;
       if (here <= previous || here >= next_position_)
         return errorf(ErrorCode::kBadData, "layer {} head {} slot {}: position {} after {}, next token at {}", layer,
                       kv_head, slot, here, previous, next_position_);

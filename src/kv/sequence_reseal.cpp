@@ -65,30 +65,35 @@ void KvSequence::write_pages(std::span<const PageId> pages, const Tensor& k, con
   pool_.backend().synchronize();
 }
 
-KvOutcome KvSequence::retain_sealed(Head& head, std::span<const uint32_t> kept) {
+// Slot number order[i] becomes number i; within a page they ascend. `demoted` is Head::demoted from then on.
+KvOutcome KvSequence::retain_sealed(Head& head, std::span<const uint32_t> order, uint32_t demoted) {
   GODWIT_CHECK(head.twins.empty(), "a drop amid a step");
   const KvFormat& format = pool_.format();
+  const auto opens = [&](size_t ordinal) {
+    if (format.demotes) return ordinal >= demoted;
+    return ordinal < format.sealed_begin() || ordinal >= format.sealed_end(order.size());
+  };
   Compaction plan;
-  for (size_t i = 0; i < kept.size(); ++i) {
-    GODWIT_CHECK(kept[i] < head.count && (i == 0 || kept[i] > kept[i - 1]));
-    plan.positions.push_back(position(head, kept[i]));
-    plan.biases.push_back(pool_.bias(head.pages[kept[i] / page_tokens()], kept[i] % page_tokens()));
+  for (size_t i = 0; i < order.size(); ++i) {
+    GODWIT_CHECK(order[i] < head.count && (i % page_tokens() == 0 || order[i] > order[i - 1]));
+    plan.positions.push_back(position(head, order[i]));
+    plan.biases.push_back(pool_.bias(head.pages[order[i] / page_tokens()], order[i] % page_tokens()));
   }
   plan.stays.resize(head.pages.size());
   std::vector<KvSlot> sources;
-  for (size_t begin = 0; begin < kept.size(); begin += page_tokens()) {
-    const size_t ordinal = begin / page_tokens(), end = std::min(begin + page_tokens(), kept.size());
-    const bool open = ordinal < format.sealed_begin() || ordinal >= format.sealed_end(kept.size());
+  for (size_t begin = 0; begin < order.size(); begin += page_tokens()) {
+    const size_t ordinal = begin / page_tokens(), end = std::min(begin + page_tokens(), order.size());
+    const bool open = opens(ordinal);
     Compaction::Target target;
-    target.untouched = kept[begin] % page_tokens() == 0 && kept[end - 1] - kept[begin] == end - 1 - begin &&
-                       is_open(head.pages[kept[begin] / page_tokens()]) == open;
+    target.untouched = order[begin] % page_tokens() == 0 && order[end - 1] - order[begin] == end - 1 - begin &&
+                       is_open(head.pages[order[begin] / page_tokens()]) == open;
     if (target.untouched) {
-      target.old_page = kept[begin] / page_tokens();
+      target.old_page = order[begin] / page_tokens();
       plan.stays[target.old_page] = true;
     } else {
       (open ? plan.need.open_pages : plan.need.pages) += 1;
       for (size_t i = begin; i < end; ++i) {
-        sources.push_back({head.pages[kept[i] / page_tokens()], static_cast<uint32_t>(kept[i] % page_tokens())});
+        sources.push_back({head.pages[order[i] / page_tokens()], static_cast<uint32_t>(order[i] % page_tokens())});
         target.is_explicit |=
             plan.biases[i] != 0 || plan.positions[i] != plan.positions[begin] + static_cast<int32_t>(i - begin);
       }
@@ -107,7 +112,8 @@ KvOutcome KvSequence::retain_sealed(Head& head, std::span<const uint32_t> kept) 
   for (size_t i = 0; i < head.pages.size(); ++i)
     if (!plan.stays[i]) pool_.unref(head.pages[i]);
   Head made;
-  made.count = static_cast<uint32_t>(kept.size());
+  made.count = static_cast<uint32_t>(order.size());
+  made.demoted = demoted;
   std::vector<PageId> changed;
   for (size_t ordinal = 0; ordinal < plan.targets.size(); ++ordinal) {
     const Compaction::Target& target = plan.targets[ordinal];
@@ -115,8 +121,7 @@ KvOutcome KvSequence::retain_sealed(Head& head, std::span<const uint32_t> kept) 
       made.pages.push_back(head.pages[target.old_page]);
       continue;
     }
-    const bool open = ordinal < format.sealed_begin() || ordinal >= format.sealed_end(kept.size());
-    std::optional<PageId> page = pool_.allocate(0, open);
+    std::optional<PageId> page = pool_.allocate(0, opens(ordinal));
     GODWIT_CHECK(page.has_value());
     made.pages.push_back(*page);
     changed.push_back(*page);
@@ -125,6 +130,33 @@ KvOutcome KvSequence::retain_sealed(Head& head, std::span<const uint32_t> kept) 
   head = std::move(made);
   write_pages(changed, rows->k, rows->v, *beside);
   return {};
+}
+
+std::vector<uint32_t> KvSequence::demotion_order(size_t slots, std::span<const uint32_t> kept) {
+  std::vector<uint32_t> order;
+  for (uint32_t slot = 0, next = 0; slot < slots; ++slot) {
+    if (next < kept.size() && kept[next] == slot) {
+      ++next;
+    } else {
+      order.push_back(slot);
+    }
+  }
+  order.insert(order.end(), kept.begin(), kept.end());
+  GODWIT_CHECK(order.size() == slots, "slots to keep must ascend and exist");
+  return order;
+}
+
+KvOutcome KvSequence::demote(int layer, int head, std::span<const uint32_t> kept) {
+  Head& list = at(layer, head);
+  GODWIT_CHECK(pool_.format().demotes);
+  const size_t before = demoted(layer, head), sealed = list.count - kept.size();
+  GODWIT_CHECK(sealed >= before && sealed % page_tokens() == 0 && (kept.empty() || kept[0] >= before),
+               "{} of {} slots, {} of them sealed", sealed, list.count, before);
+  if (sealed == before) return {};
+  const std::vector<uint32_t> order = demotion_order(list.count, kept);
+  KvOutcome outcome = retain_sealed(list, order, static_cast<uint32_t>(sealed / page_tokens()));
+  if (outcome) demoted_at_ = next_position_;
+  return outcome;
 }
 
 Status KvSequence::rewrite(int layer, int head, std::span<const uint32_t> slots, std::span<const float> keys,

@@ -60,7 +60,8 @@ KvSequence::Compaction KvSequence::plan_compaction(const Head& head, std::span<c
 KvOutcome KvSequence::retain(int layer, int head, std::span<const uint32_t> kept) {
   Head& list = at(layer, head);
   if (kept.size() == list.count) return {};
-  if (pool_.format().seals) return retain_sealed(list, kept);
+  GODWIT_CHECK(list.demoted == 0, "a head that has demoted slots drops none");
+  if (pool_.format().seals) return retain_sealed(list, kept, 0);
   const Compaction plan = plan_compaction(list, kept);
   if (size_t missing = pool_.missing_pages(plan.need); missing > 0) return {missing};
 
