@@ -205,7 +205,14 @@ std::string SweepMethod::name() const {
 Result<std::vector<SweepMethod>> sweep_methods(const std::vector<std::string>& policies,
                                                const std::vector<std::string>& budgets,
                                                const std::vector<std::string>& codecs, const std::string& trigger) {
+  // Baselines at equal bytes; for what demotes that is what demotes at random.
+  bool all_demote = !policies.empty();
+  for (const std::string& spec : policies) {
+    const auto chosen = choose_method("KV policy", all_kv_policies(), spec);
+    all_demote = all_demote && chosen && chosen->row->demotes;
+  }
   std::vector<std::string> wanted = {"streaming", "random"};
+  if (all_demote) wanted = {"mikv:base=random"};
   auto add = [&](const std::string& spec) {
     if (std::find(wanted.begin(), wanted.end(), spec) == wanted.end()) wanted.push_back(spec);
   };
@@ -216,7 +223,7 @@ Result<std::vector<SweepMethod>> sweep_methods(const std::vector<std::string>& p
   }
   if (policies.empty())
     for (const KvPolicyRow* row : all_kv_policies())
-      if (row->needs_budget) add(std::string(row->info.name));
+      if (row->needs_budget && !row->demotes) add(std::string(row->info.name));
   std::vector<SweepMethod> methods;
   for (const std::string& codec : codecs) {
     methods.push_back({codec, "", "", ""});

@@ -230,8 +230,12 @@ Status KvRetention::read_keys_values(int layer, int head) {
   const auto numbers = static_cast<size_t>(rows * dim);
   GODWIT_TRY(ensure_bytes(backend, scratch_, 2 * numbers * sizeof(float)));
   const Tensor k(scratch_.data(), DType::kF32, {rows, dim}), v(scratch_.data() + k.bytes(), DType::kF32, {rows, dim});
-  backend.kv_read(
-      {.format = pool.format(), .slab = pool.slab(), .slots = slots, .k = k, .v = v, .open_slab = pool.open_slab()});
+  backend.kv_read({.format = pool.format(layer),
+                   .slab = pool.slab(layer),
+                   .slots = slots,
+                   .k = k,
+                   .v = v,
+                   .open_slab = pool.open_slab()});
   keys_.resize(numbers);
   values_.resize(numbers);
   backend.download(std::as_writable_bytes(std::span(keys_)), k.data);

@@ -8,6 +8,7 @@ namespace godwit {
 KvSequence::KvSequence(KvPool& pool, KvShape shape) : pool_(pool), shape_(shape) {
   GODWIT_CHECK(shape.layers > 0 && shape.kv_heads > 0);
   heads_.resize(static_cast<size_t>(shape.layers) * static_cast<size_t>(shape.kv_heads));
+  for (size_t i = 0; i < heads_.size(); ++i) heads_[i].layer = static_cast<int>(i) / shape.kv_heads;
   pool_.add_holder(this);
 }
 
@@ -104,12 +105,12 @@ KvNeed KvSequence::append_need(int tokens, int32_t first_position) const {
   KvNeed need;
   if (tokens == 0) return need;
   const KvFormat& format = pool_.format();
-  size_t& taken = format.seals ? need.open_pages : need.pages;
   for (const Head& head : heads_) {
     const uint32_t count = head.count + static_cast<uint32_t>(tokens);
-    taken += pages_for(count) - head.pages.size();
+    const size_t page_bytes = pool_.page_bytes(head.layer, format.seals);
+    need.page_bytes += (pages_for(count) - head.pages.size()) * page_bytes;
     for (size_t i = format.sealed_end(head.count); format.seals && i < format.sealed_end(count); ++i) {
-      need.pages += 1;
+      need.page_bytes += pool_.page_bytes(head.layer, false);
       const bool partial = i + 1 == head.pages.size() && head.count % page_tokens() != 0;
       const bool gap = partial && position(head, head.count - 1) + 1 != first_position;
       need.aux += i < head.pages.size() && (gap || pool_.is_explicit(head.pages[i])) ? 1 : 0;
@@ -118,7 +119,7 @@ KvNeed KvSequence::append_need(int tokens, int32_t first_position) const {
     const PageId last = head.pages.back();
     const bool gap = position(head, head.count - 1) + 1 != first_position;
     if (pool_.shared(last)) {
-      taken += 1;
+      need.page_bytes += page_bytes;
       need.aux += gap || pool_.is_explicit(last) ? 1 : 0;
     } else {
       need.aux += gap && !pool_.is_explicit(last) ? 1 : 0;
@@ -176,7 +177,7 @@ void KvSequence::extend(Head& head, int tokens, int32_t first_position) {
   const uint32_t count = head.count + static_cast<uint32_t>(tokens);
   while (head.pages.size() < pages_for(count)) {
     const auto ahead = static_cast<int32_t>(head.pages.size() * page_tokens() - head.count);
-    std::optional<PageId> page = pool_.allocate(first_position + ahead, pool_.format().seals);
+    std::optional<PageId> page = pool_.allocate(first_position + ahead, pool_.format().seals, head.layer);
     GODWIT_CHECK(page.has_value());
     head.pages.push_back(*page);
   }
@@ -189,7 +190,7 @@ void KvSequence::seal(Head& head, size_t begin, size_t end) {
   head.first_twin = static_cast<uint32_t>(begin);
   for (size_t i = begin; i < end; ++i) {
     const PageId open = head.pages[i];
-    std::optional<PageId> sealed = pool_.allocate(pool_.first_position(open));
+    std::optional<PageId> sealed = pool_.allocate(pool_.first_position(open), false, head.layer);
     GODWIT_CHECK(sealed.has_value());
     if (pool_.is_explicit(open)) pool_.copy_slots(open, *sealed);
     head.twins.push_back(open);
@@ -295,7 +296,7 @@ KvOutcome KvSequence::set_biases(int layer, int head, std::span<const uint32_t> 
   for (size_t i = 0; i < changes.size(); ++i) {
     if (!changes[i]) continue;
     const bool copied = pool_.shared(list.pages[i]);
-    (is_open(list.pages[i]) ? need.open_pages : need.pages) += copied ? 1 : 0;
+    need.page_bytes += copied ? pool_.page_bytes(layer, is_open(list.pages[i])) : 0;
     need.aux += copied || !pool_.is_explicit(list.pages[i]) ? 1 : 0;
   }
   if (size_t missing = pool_.missing_pages(need); missing > 0) return {missing};

@@ -135,6 +135,7 @@ class KvSequence final : private PageHolder {
 
  private:
   struct Head {
+    int layer = 0;
     std::vector<PageId> pages;
     uint32_t count = 0;
     // Open forms of pages [first_twin, first_twin + twins.size()), which are sealed.
@@ -162,7 +163,7 @@ class KvSequence final : private PageHolder {
   void place(const Head& made, const Compaction& plan);
   // sequence_reseal.cpp
   KvOutcome retain_sealed(Head& head, std::span<const uint32_t> order, uint32_t demoted);
-  void write_pages(std::span<const PageId> pages, const Tensor& k, const Tensor& v, const Buffer& beside);
+  void write_pages(int layer, std::span<const PageId> pages, const Tensor& k, const Tensor& v, const Buffer& beside);
 
   KvPool& pool_;
   KvShape shape_;
