@@ -50,15 +50,13 @@ double mass_lost(const Truth& truth, const Session& session) {
   for (size_t h = 0; h < truth.mass.size(); ++h) {
     const auto heads = static_cast<size_t>(cache.shape().kv_heads);
     const int layer = static_cast<int>(h / heads), head = static_cast<int>(h % heads);
-    size_t slot = 0;
+    std::vector<bool> kept(static_cast<size_t>(cache.next_position()));
+    for (size_t slot = 0; slot < cache.slots(layer, head); ++slot)
+      kept[static_cast<size_t>(cache.position(layer, head, slot))] = true;
     for (size_t position = 0; position < truth.mass[h].size(); ++position) {
       const auto mass = static_cast<double>(truth.mass[h][position]);
       all += mass;
-      if (position >= static_cast<size_t>(cache.next_position())) continue;
-      const bool kept =
-          slot < cache.slots(layer, head) && cache.position(layer, head, slot) == static_cast<int32_t>(position);
-      if (kept) ++slot;
-      if (!kept) lost += mass;
+      if (position < kept.size() && !kept[position]) lost += mass;
     }
   }
   return all > 0 ? lost / all : 0;

@@ -1,5 +1,6 @@
 #include "eval/tune_bits.h"
 
+#include <algorithm>
 #include <random>
 
 #include <gtest/gtest.h>
@@ -37,7 +38,8 @@ TEST(TuneBits, TheCheapestChoicesAreFoundExactly) {
 TEST(TuneBits, LayersGetWhatTheyNeedWithinTheBudget) {
   EngineOptions model;  // the built-in one
   model.threads = 2;
-  TuneBitsOptions options{.bits = 4, .length = 320, .tail = 48};
+  TuneBitsOptions options;
+  options.bits = 4, options.length = 320, options.tail = 48;
   double last = 0;
   options.on_progress = [&](double share) {
     EXPECT_GT(share, last);
