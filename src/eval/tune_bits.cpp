@@ -44,8 +44,9 @@ class BitsMeter {
     MeasuredBits measured;
     for (const LayerBits& layer : bits) {
       GODWIT_ASSIGN(const double own, bits_of(layer));
-      measured.bits += own / static_cast<double>(bits.size());
+      measured.bits += own;
     }
+    measured.bits /= static_cast<double>(bits.size());
     GODWIT_ASSIGN(const Engine engine, Engine::open(with_codec("kvtuner:bits=" + layer_bits_text(bits))));
     DivergenceMean mean;
     GODWIT_TRY(read(engine, [&](size_t at, std::span<const float> logits) { mean.add(right_[at], logits); }));
