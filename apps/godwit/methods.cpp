@@ -44,8 +44,10 @@ Status run(bool json) {
   nlohmann::json report;
   report["kv_codecs"] = table_json(all_kv_codecs());
   report["kv_policies"] = table_json(all_kv_policies());
-  for (size_t i = 0; i < all_kv_policies().size(); ++i)
+  for (size_t i = 0; i < all_kv_policies().size(); ++i) {
     report["kv_policies"][i]["needs_budget"] = all_kv_policies()[i]->needs_budget;
+    report["kv_policies"][i]["demotes"] = all_kv_policies()[i]->demotes;
+  }
   report["prefill"] = table_json(all_prefill_planners());
   report["decode"] = table_json(all_decode_planners());
   for (const ModelFamily* family : all_model_families())

@@ -9,22 +9,24 @@ constexpr size_t kPagesAtOnce = 16;
 
 }  // namespace
 
-void PageBounds::update(const KvPool& pool, std::span<const PageRef> pages) {
+void PageBounds::update(const KvPool& pool, int layer, std::span<const PageRef> pages) {
   dim_ = static_cast<size_t>(pool.format().head_dim);
   missing_.clear();
   for (const PageRef& page : pages) {
     GODWIT_CHECK(page.count == static_cast<uint32_t>(pool.format().page_tokens));
-    if (index(page.page) >= stamps_.size()) {
-      stamps_.resize(index(page.page) + 1);
-      bounds_.resize(stamps_.size() * 2 * dim_);
+    Slab& slab = slabs_[page_slab(page.page)];
+    const size_t index = page_index(page.page);
+    if (index >= slab.stamps.size()) {
+      slab.stamps.resize(index + 1);
+      slab.bounds.resize(slab.stamps.size() * 2 * dim_);
     }
-    if (stamps_[index(page.page)] != pool.stamp(page.page)) missing_.push_back(page.page);
+    if (slab.stamps[index] != pool.stamp(page.page)) missing_.push_back(page.page);
   }
   for (size_t i = 0; i < missing_.size(); i += kPagesAtOnce)
-    read(pool, std::span(missing_).subspan(i, std::min(kPagesAtOnce, missing_.size() - i)));
+    read(pool, layer, std::span(missing_).subspan(i, std::min(kPagesAtOnce, missing_.size() - i)));
 }
 
-void PageBounds::read(const KvPool& pool, std::span<const PageId> pages) {
+void PageBounds::read(const KvPool& pool, int layer, std::span<const PageId> pages) {
   const auto page_tokens = static_cast<uint32_t>(pool.format().page_tokens);
   Backend& backend = pool.backend();
   if (scratch_.bytes == 0) {
@@ -38,13 +40,18 @@ void PageBounds::read(const KvPool& pool, std::span<const PageId> pages) {
   const auto rows = static_cast<int64_t>(slots_.size()), columns = static_cast<int64_t>(dim_);
   const Tensor k(scratch_.data(), DType::kF32, {rows, columns});
   const Tensor v(scratch_.data() + k.bytes(), DType::kF32, {rows, columns});
-  backend.kv_read(
-      {.format = pool.format(), .slab = pool.slab(), .slots = slots_, .k = k, .v = v, .open_slab = pool.open_slab()});
+  backend.kv_read({.format = pool.format(layer),
+                   .slab = pool.slab(layer),
+                   .slots = slots_,
+                   .k = k,
+                   .v = v,
+                   .open_slab = pool.open_slab()});
   keys_.resize(slots_.size() * dim_);
   backend.download(std::as_writable_bytes(std::span(keys_)), k.data);
   const float* key = keys_.data();
   for (PageId page : pages) {
-    float *lowest = bounds_.data() + index(page) * 2 * dim_, *highest = lowest + dim_;
+    Slab& slab = slabs_[page_slab(page)];
+    float *lowest = slab.bounds.data() + page_index(page) * 2 * dim_, *highest = lowest + dim_;
     std::copy_n(key, dim_, lowest);
     std::copy_n(key, dim_, highest);
     for (uint32_t slot = 0; slot < page_tokens; ++slot, key += dim_) {
@@ -53,12 +60,12 @@ void PageBounds::read(const KvPool& pool, std::span<const PageId> pages) {
         highest[d] = std::max(highest[d], key[d]);
       }
     }
-    stamps_[index(page)] = pool.stamp(page);
+    slab.stamps[page_index(page)] = pool.stamp(page);
   }
 }
 
 float PageBounds::score(PageId page, std::span<const float> q) const {
-  const float *lowest = bounds_.data() + index(page) * 2 * dim_, *highest = lowest + dim_;
+  const float *lowest = slabs_[page_slab(page)].bounds.data() + page_index(page) * 2 * dim_, *highest = lowest + dim_;
   float sums[16] = {};  // that many chains of additions, which the compiler makes vectors of
   size_t d = 0;
   for (; d + 16 <= dim_; d += 16)

@@ -12,19 +12,21 @@ namespace godwit {
 class PageBounds {
  public:
   // Reads the keys of those pages whose bounds are not known yet or whose contents changed. REQUIRES: full pages of one
-  // pool, which is the same in every call.
-  void update(const KvPool& pool, std::span<const PageRef> pages);
+  // layer and one pool, which is the same in every call.
+  void update(const KvPool& pool, int layer, std::span<const PageRef> pages);
   // At least q · k for every key k of the page. REQUIRES: updated.
   float score(PageId page, std::span<const float> q) const;
 
  private:
-  void read(const KvPool& pool, std::span<const PageId> pages);
-  // Open and sealed pages side by side.
-  static size_t index(PageId page) { return 2 * page_index(page) + (is_open(page) ? 1 : 0); }
+  struct Slab {                    // by page_index()
+    std::vector<uint64_t> stamps;  // 0: unknown
+    std::vector<float> bounds;     // lowest [dim], highest [dim]
+  };
+
+  void read(const KvPool& pool, int layer, std::span<const PageId> pages);
 
   size_t dim_ = 0;
-  std::vector<uint64_t> stamps_;  // by index(page); 0: unknown
-  std::vector<float> bounds_;     // likewise: lowest [dim], highest [dim]
+  Slab slabs_[kSlabs];
   Buffer scratch_;
   std::vector<PageId> missing_;
   std::vector<KvSlot> slots_;

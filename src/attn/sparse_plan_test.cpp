@@ -155,7 +155,7 @@ TEST_F(ResaTest, APagesBoundIsAboveAllItsScores) {
   PageBounds bounds;
   std::vector<PageRef> pages;
   sequence.list_pages(0, 1, 0, 20, pages);
-  bounds.update(*pool, pages);
+  bounds.update(*pool, 0, pages);
   const std::vector<float> q = query();
   for (const PageRef& page : pages) {
     std::vector<KvSlot> slots;

@@ -18,14 +18,19 @@ namespace godwit {
 using PageId = uint32_t;
 inline constexpr uint32_t kNoAux = UINT32_MAX;
 
-// Where a format seals pages, the name of an open page carries this mark; what is left without it is the page's index
-// in the slab of open pages.
+// The name of a page says which slab of a pool it lies in, and its index there. Where a format seals pages, open ones
+// have a slab of their own, whose number is this mark; the others are numbered from 0, one for each format of a pool.
+inline constexpr int kPageIndexBits = 27;
+inline constexpr size_t kSlabs = (size_t{1} << (32 - kPageIndexBits)) / 2 + 1;
 inline constexpr PageId kOpenPage = PageId{1} << 31;
 inline bool is_open(PageId page) {
   return (page & kOpenPage) != 0;
 }
+inline size_t page_slab(PageId page) {
+  return page >> kPageIndexBits;
+}
 inline size_t page_index(PageId page) {
-  return page & ~kOpenPage;
+  return page & ((PageId{1} << kPageIndexBits) - 1);
 }
 
 struct KvFormat {
@@ -44,6 +49,10 @@ struct KvFormat {
   bool seals = false;
   int open_first = 0;  // slots at the beginning that stay open, whole pages
   int open_last = 0;   // slots before the page of a query that it reads from open pages, whole pages
+  // Pages are sealed where KvSequence::demote() says so, and nowhere else; those slots are then what it is to spare.
+  bool demotes = false;
+
+  bool operator==(const KvFormat&) const = default;
 
   bool has_codes() const { return k_bits != 0; }
   bool is_sparse() const { return k_keep != 0; }
@@ -52,6 +61,7 @@ struct KvFormat {
   KvFormat form(PageId page) const { return is_open(page) ? open_format() : *this; }
   size_t sealed_begin() const { return static_cast<size_t>(open_first / page_tokens); }
   size_t sealed_end(size_t slot) const {
+    if (demotes) return sealed_begin();
     const size_t page = slot / static_cast<size_t>(page_tokens);
     return std::max(sealed_begin(), page - std::min(page, static_cast<size_t>(open_last / page_tokens)));
   }

@@ -88,7 +88,9 @@ Status Engine::Impl::load(const ModelSource& source) {
   const ModelConfig& config = source.config();
   label = source.label();
   weight_bytes = source.weight_bytes();
-  GODWIT_ASSIGN(KvFormat format, make_kv_format(options.kv_codec, config.head_dim));
+  const KvShape shape{static_cast<int>(config.layers.size()), config.kv_heads};
+  GODWIT_ASSIGN(std::vector<KvFormat> formats, make_kv_formats(options.kv_codec, config.head_dim, shape.layers));
+  const KvFormat& format = formats[0];
   if (rank_count > 1 && format.seals)
     return errorf(ErrorCode::kUnsupported,
                   "KV codec '{}' does not work over {} ranks: pages travel as they are kept, and some of its are not "
@@ -115,13 +117,23 @@ Status Engine::Impl::load(const ModelSource& source) {
                     "repair=0 or no policy",
                     options.decode, options.kv_policy);
   }
-  const KvShape shape{static_cast<int>(config.layers.size()), config.kv_heads};
   if (!options.kv_policy.empty()) {
     GODWIT_ASSIGN(retention, KvRetentionRules::make({.policy = options.kv_policy,
                                                      .budget = options.kv_budget,
                                                      .trigger = options.kv_trigger,
                                                      .prefill_chunk = options.prefill_chunk},
                                                     shape, format, config.heads));
+    if (retention->budget.unit == KvBudget::Unit::kBytes && formats != std::vector(formats.size(), format))
+      return errorf(ErrorCode::kInvalidArgument,
+                    "KV codec '{}' has pages of different size, and a budget of bytes counts equal ones; give tokens "
+                    "(4096) or a share (25%)",
+                    options.kv_codec);
+    if (retention->format.demotes && options.prefill != "dense")
+      return errorf(ErrorCode::kInvalidArgument,
+                    "prefill method '{}' finds pages by position, and KV policy '{}' puts entries in another order; "
+                    "give dense",
+                    options.prefill, options.kv_policy);
+    for (KvFormat& each : formats) each.demotes = retention->format.demotes;
   }
   if (options.profile) backend = make_timed_backend(std::move(backend), seconds);
   const int logit_rows = std::min(options.prefill_chunk, kMostLogitRows);
@@ -133,15 +145,15 @@ Status Engine::Impl::load(const ModelSource& source) {
                                      .context_tokens = options.context_tokens,
                                      .kv_budget_bytes = options.kv_budget_bytes,
                                      .chunk_tokens = options.prefill_chunk,
-                                     .residence = retention ? retention->residence(shape, format) : KvResidence()},
-                                    config, format, label));
+                                     .residence = retention ? retention->residence(shape) : KvResidence()},
+                                    config, formats, label));
   GODWIT_ASSIGN(vocabulary, load_vocabulary(source, options.chat_template, options.chat_template_name));
   if (vocabulary->tokenizer.vocab_size() > config.vocab_size)
     return errorf(ErrorCode::kBadData, "{}: the tokenizer knows {} tokens, but the model only {}", label,
                   vocabulary->tokenizer.vocab_size(), config.vocab_size);
   constraints.emplace(*vocabulary, static_cast<int>(config.vocab_size));
   GODWIT_ASSIGN(model, Model::load(*backend, source, memory.context_tokens, options.on_load));
-  GODWIT_ASSIGN(pool, KvPool::create(*backend, format, memory.kv_budget_bytes));
+  GODWIT_ASSIGN(pool, KvPool::create(*backend, formats, memory.kv_budget_bytes));
   GODWIT_ASSIGN(workspace, Workspace::create(*backend, config, options.prefill_chunk, logit_rows));
   return {};
 }

@@ -32,6 +32,7 @@ std::vector<std::string> neutral_specs() {
   std::filesystem::rename(own, gates);
   std::vector<std::string> specs;
   for (const KvPolicyRow* row : all_kv_policies()) {
+    if (row->demotes) continue;  // needs a codec that this model's heads are too small for
     specs.emplace_back(row->info.name);
     if (!row->needs_budget) specs.back() += ":gates=" + gates.string();
   }

@@ -15,15 +15,15 @@ struct KvUse {
 // O(heads), unlike KvSequence::bytes(): it may be asked for every step.
 inline KvUse kv_use(const KvSequence& sequence) {
   const KvShape& shape = sequence.shape();
-  size_t pages = 0, slots = 0;
+  size_t bytes = 0, slots = 0;
   for (int layer = 0; layer < shape.layers; ++layer) {
     for (int head = 0; head < shape.kv_heads; ++head) {
-      pages += sequence.pages(layer, head);
+      bytes += sequence.pages(layer, head) * sequence.pool().page_bytes(layer, false);
       slots += sequence.slots(layer, head);
     }
   }
   const double all = static_cast<double>(sequence.next_position()) * shape.layers * shape.kv_heads;
-  return {pages * sequence.pool().format().page_bytes(), all > 0 ? static_cast<double>(slots) / all : 1};
+  return {bytes, all > 0 ? static_cast<double>(slots) / all : 1};
 }
 
 }  // namespace godwit

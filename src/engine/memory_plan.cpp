@@ -20,8 +20,8 @@ std::string bytes_text(uint64_t bytes) {
   return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", value, units[unit]);
 }
 
-Result<MemoryPlan> plan_memory(const MemoryRequest& request, const ModelConfig& config, const KvFormat& format,
-                               const std::string& label) {
+Result<MemoryPlan> plan_memory(const MemoryRequest& request, const ModelConfig& config,
+                               std::span<const KvFormat> formats, const std::string& label) {
   if (request.context_tokens > config.context_length)
     return errorf(ErrorCode::kInvalidArgument,
                   "{}: a context of {} tokens was asked for, but the model was made for {}", label,
@@ -36,10 +36,12 @@ Result<MemoryPlan> plan_memory(const MemoryRequest& request, const ModelConfig& 
         "memory or take a smaller or more strongly quantized model",
         label, bytes_text(request.weight_bytes), bytes_text(here * request.workspace_bytes), bytes_text(usable),
         bytes_text(request.memory_bytes));
-  const uint64_t heads = config.layers.size() * static_cast<uint64_t>(config.kv_heads);
-  const uint64_t column = heads * format.page_bytes();
-  const auto page_tokens = static_cast<uint64_t>(format.page_tokens);
-  auto sequence_bytes = [&](int64_t tokens) {
+  GODWIT_CHECK(formats.size() == 1 || formats.size() == config.layers.size());
+  const uint64_t heads = config.layers.size() / formats.size() * static_cast<uint64_t>(config.kv_heads);
+  uint64_t column = 0;
+  for (const KvFormat& format : formats) column += heads * format.page_bytes();
+  const auto page_tokens = static_cast<uint64_t>(formats[0].page_tokens);
+  auto layer_bytes = [&](const KvFormat& format, int64_t tokens) {
     const uint64_t slots = request.residence.most_slots(static_cast<uint64_t>(tokens));
     const auto step = static_cast<uint64_t>(request.chunk_tokens);
     uint64_t kept = slots;
@@ -47,10 +49,22 @@ Result<MemoryPlan> plan_memory(const MemoryRequest& request, const ModelConfig& 
       const uint64_t pages = (slots + page_tokens - 1) / page_tokens;
       kept = std::min(pages, (pages + round - 1) / round * kSegmentPages) * page_tokens;
     }
+    if (format.demotes) {  // all of them stay, each in one form, and positions beside every page
+      const uint64_t pages = (static_cast<uint64_t>(tokens) + 2 * page_tokens - 1) / page_tokens;
+      const uint64_t open = std::min(pages, (slots + 2 * page_tokens - 1) / page_tokens);
+      return saturating_product(heads, open * format.open_format().page_bytes() + (pages - open) * format.page_bytes() +
+                                           pages * format.aux_bytes());
+    }
     if (request.residence.whole()) return saturating_product(heads, format.most_bytes(kept, step));
     // Where entries are dropped, each head may have a page that is not full, and positions beside every page.
     const uint64_t pages = (slots + 2 * page_tokens - 1) / page_tokens + (format.seals ? step / page_tokens + 2 : 0);
     return saturating_product(heads, format.most_bytes(slots + page_tokens, step) + pages * format.aux_bytes());
+  };
+  auto sequence_bytes = [&](int64_t tokens) {
+    uint64_t bytes = 0;
+    for (const KvFormat& format : formats)
+      if (__builtin_add_overflow(bytes, layer_bytes(format, tokens), &bytes)) return UINT64_MAX;
+    return bytes;
   };
   const int64_t wanted = request.context_tokens > 0 ? request.context_tokens : config.context_length;
   const uint64_t free = request.memory_bytes > 0 ? (usable - fixed) / here : UINT64_MAX / 4;
@@ -69,7 +83,7 @@ Result<MemoryPlan> plan_memory(const MemoryRequest& request, const ModelConfig& 
     const int64_t middle = fits + (beyond - fits) / 2;
     (sequence_bytes(middle) <= budget ? fits : beyond) = middle;
   }
-  if (fits < wanted && (request.context_tokens > 0 || fits < format.page_tokens))
+  if (fits < wanted && (request.context_tokens > 0 || fits < static_cast<int64_t>(page_tokens)))
     return errorf(ErrorCode::kExhausted,
                   "{}: {} tokens need {} of KV memory, but the budget is {}, which holds {} tokens; ask for a shorter "
                   "context, a larger budget or a smaller KV codec",

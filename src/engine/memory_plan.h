@@ -30,8 +30,9 @@ struct MemoryPlan {
 
 // Without a budget asked for, the KV memory may take half of what weights and workspace leave, or one longest sequence
 // where that is more and fits into nine tenths. Without a context asked for, the model's own is shortened to fit.
-Result<MemoryPlan> plan_memory(const MemoryRequest& request, const ModelConfig& config, const KvFormat& format,
-                               const std::string& label);
+// `formats` are those of the layers, or one of them all.
+Result<MemoryPlan> plan_memory(const MemoryRequest& request, const ModelConfig& config,
+                               std::span<const KvFormat> formats, const std::string& label);
 
 std::string bytes_text(uint64_t bytes);  // "1.5 GiB"
 

@@ -23,7 +23,7 @@ ModelConfig config(int64_t context) {
 const KvFormat kFormat{.dtype = DType::kF16, .head_dim = 32, .page_tokens = 64};
 
 Result<MemoryPlan> plan(const MemoryRequest& request, int64_t context) {
-  return plan_memory(request, config(context), kFormat, "tiny.gguf");
+  return plan_memory(request, config(context), {&kFormat, 1}, "tiny.gguf");
 }
 
 TEST(MemoryPlan, Plans) {
@@ -140,9 +140,9 @@ TEST(MemoryPlan, AbsurdModelsDoNotOverflow) {
   huge.layers.resize(4096);
   huge.kv_heads = 4096;
   const KvFormat format{.dtype = DType::kF32, .head_dim = 1024, .page_tokens = 64};
-  auto refused = plan_memory({.memory_bytes = kGiB, .context_tokens = 1 << 30}, huge, format, "huge");
+  auto refused = plan_memory({.memory_bytes = kGiB, .context_tokens = 1 << 30}, huge, {&format, 1}, "huge");
   io_test::expect_error(refused, ErrorCode::kExhausted, "16777216.0 TiB");
-  auto unknown = plan_memory({}, huge, format, "huge");
+  auto unknown = plan_memory({}, huge, {&format, 1}, "huge");
   ASSERT_TRUE(unknown.has_value());
   EXPECT_GT(unknown->context_tokens, 0);
   EXPECT_LT(unknown->context_tokens, int64_t{1} << 30);

@@ -108,8 +108,10 @@ struct Service::Impl final : SchedMemory {
   bool fits(uint64_t, size_t tokens) const override {
     const KvShape shape = engine->model->kv_shape();
     const KvPool& pool = *engine->pool;
-    const size_t bytes = pool.format().most_bytes(tokens + 1, static_cast<size_t>(engine->options.prefill_chunk)) *
-                         static_cast<size_t>(shape.layers * shape.kv_heads);
+    size_t bytes = 0;
+    for (int layer = 0; layer < shape.layers; ++layer)
+      bytes += static_cast<size_t>(shape.kv_heads) *
+               pool.format(layer).most_bytes(tokens + 1, static_cast<size_t>(engine->options.prefill_chunk));
     const size_t free = pool.budget_bytes() - pool.bytes_in_use();
     return bytes <= free || bytes <= free + prefixes->releasable_bytes();
   }

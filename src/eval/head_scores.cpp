@@ -1,11 +1,11 @@
 #include "eval/head_scores.h"
 
 #include <algorithm>
-#include <random>
 
 #include "base/result.h"
 #include "eval/mass_watch.h"
 #include "eval/recall_sample.h"
+#include "eval/repeats.h"
 
 namespace godwit {
 namespace {
@@ -106,16 +106,8 @@ Result<HeadScores> scores_by_repeats(const Engine& engine, const RepeatOptions& 
     return errorf(ErrorCode::kInvalidArgument,
                   "{} tokens, {} times, repeat nothing; give 8 tokens and 2 copies at least", options.tokens,
                   options.copies);
-  std::mt19937_64 random(options.seed);
-  std::vector<TokenId> period;
-  const auto vocab = static_cast<uint64_t>(engine.info().vocab_size);
-  const auto ends = engine.end_tokens();
-  while (period.size() < static_cast<size_t>(options.tokens)) {
-    const auto token = static_cast<TokenId>(random() % vocab);
-    if (std::find(ends.begin(), ends.end(), token) == ends.end()) period.push_back(token);
-  }
   Session session = engine.start();
-  for (int i = 0; i < options.copies; ++i) GODWIT_TRY(session.append(period));
+  GODWIT_TRY(session.append(repeated_tokens(engine, options.tokens, options.copies, options.seed)));
   RepeatWatch watch(SessionProbe::cache(session), options.tokens * (options.copies - 1), options.tokens);
   SessionProbe::watch(session, &watch);
   GODWIT_TRY(session.prefill({}, std::move(stop)));

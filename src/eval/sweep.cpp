@@ -50,15 +50,13 @@ double mass_lost(const Truth& truth, const Session& session) {
   for (size_t h = 0; h < truth.mass.size(); ++h) {
     const auto heads = static_cast<size_t>(cache.shape().kv_heads);
     const int layer = static_cast<int>(h / heads), head = static_cast<int>(h % heads);
-    size_t slot = 0;
+    std::vector<bool> kept(static_cast<size_t>(cache.next_position()));
+    for (size_t slot = 0; slot < cache.slots(layer, head); ++slot)
+      kept[static_cast<size_t>(cache.position(layer, head, slot))] = true;
     for (size_t position = 0; position < truth.mass[h].size(); ++position) {
       const auto mass = static_cast<double>(truth.mass[h][position]);
       all += mass;
-      if (position >= static_cast<size_t>(cache.next_position())) continue;
-      const bool kept =
-          slot < cache.slots(layer, head) && cache.position(layer, head, slot) == static_cast<int32_t>(position);
-      if (kept) ++slot;
-      if (!kept) lost += mass;
+      if (position < kept.size() && !kept[position]) lost += mass;
     }
   }
   return all > 0 ? lost / all : 0;
@@ -205,7 +203,14 @@ std::string SweepMethod::name() const {
 Result<std::vector<SweepMethod>> sweep_methods(const std::vector<std::string>& policies,
                                                const std::vector<std::string>& budgets,
                                                const std::vector<std::string>& codecs, const std::string& trigger) {
+  // Baselines at equal bytes; for what demotes that is what demotes at random.
+  bool all_demote = !policies.empty();
+  for (const std::string& spec : policies) {
+    const auto chosen = choose_method("KV policy", all_kv_policies(), spec);
+    all_demote = all_demote && chosen && chosen->row->demotes;
+  }
   std::vector<std::string> wanted = {"streaming", "random"};
+  if (all_demote) wanted = {"mikv:base=random"};
   auto add = [&](const std::string& spec) {
     if (std::find(wanted.begin(), wanted.end(), spec) == wanted.end()) wanted.push_back(spec);
   };
@@ -216,7 +221,7 @@ Result<std::vector<SweepMethod>> sweep_methods(const std::vector<std::string>& p
   }
   if (policies.empty())
     for (const KvPolicyRow* row : all_kv_policies())
-      if (row->needs_budget) add(std::string(row->info.name));
+      if (row->needs_budget && !row->demotes) add(std::string(row->info.name));
   std::vector<SweepMethod> methods;
   for (const std::string& codec : codecs) {
     methods.push_back({codec, "", "", ""});

@@ -23,7 +23,8 @@ std::vector<Series> series_of(const std::vector<SweepSummary>& all) {
   for (const SweepSummary& s : all) {
     const std::string name = s.method.name();
     if (std::any_of(series.begin(), series.end(), [&](const Series& x) { return x.name == name; })) continue;
-    const bool base = s.method.policy == "random" || s.method.policy == "streaming" || s.method.policy.empty();
+    const bool base = s.method.policy == "random" || s.method.policy == "streaming" || s.method.policy.empty() ||
+                      s.method.policy == "mikv:base=random";
     series.push_back({name, base ? "base" : fmt::format("s{}", colour++ % 8)});
   }
   return series;

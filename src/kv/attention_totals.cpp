@@ -8,8 +8,9 @@ namespace {
 template <class T>
 void keep(std::vector<T>& values, std::span<const uint32_t> kept) {
   if (values.empty()) return;
-  for (size_t i = 0; i < kept.size(); ++i) values[i] = values[kept[i]];
-  values.resize(kept.size());
+  std::vector<T> moved;
+  for (uint32_t slot : kept) moved.push_back(values[slot]);
+  values = std::move(moved);
 }
 
 }  // namespace

@@ -17,6 +17,7 @@ class AttentionTotals {
   // Mass and, with a use_factor, last_use and longest_gap of each slot.
   const KvSlotStats& of(int layer, int head) const { return totals_[index(layer, head)]; }
 
+  // The slots of a head are now those, in that order.
   void retain(int layer, int head, std::span<const uint32_t> kept);
   void clear();
 

@@ -12,7 +12,9 @@ namespace godwit {
 
 struct KvCodecRow {
   MethodInfo info;
+  // One of them: the same format for every layer, or one for each, which may differ in bits.
   Result<KvFormat> (*make)(const MethodArgs& args, int head_dim);
+  Result<std::vector<KvFormat>> (*make_layers)(const MethodArgs& args, int head_dim, int layers) = nullptr;
 };
 
 std::span<const KvCodecRow* const> all_kv_codecs();  // by name; generated
@@ -23,7 +25,9 @@ Result<const KvCodecRow*> find_kv_codec(std::string_view name);
 // A number of tokens that stay open, in whole pages; see KvFormat.
 Result<int> kv_open_tokens(const MethodArgs& args, std::string_view key);
 
-// The page format of `spec` (NAME[:k=v,…]) for heads of `head_dim` numbers.
+// The page formats of `spec` (NAME[:k=v,…]) for the layers of a model with heads of `head_dim` numbers.
+Result<std::vector<KvFormat>> make_kv_formats(std::string_view spec, int head_dim, int layers);
+// For who knows but one: a codec whose layers differ is refused.
 Result<KvFormat> make_kv_format(std::string_view spec, int head_dim);
 
 }  // namespace godwit

@@ -82,7 +82,7 @@ class FakeKvBackend final : public Backend {
     return dtype_bytes(format.dtype, static_cast<size_t>(format.head_dim));
   }
   static std::byte* key(const KvFormat& format, std::byte* slab, KvSlot slot) {
-    return slab + slot.page * format.page_bytes() + slot.slot * row_bytes(format);
+    return slab + page_index(slot.page) * format.page_bytes() + slot.slot * row_bytes(format);
   }
   static std::byte* value(const KvFormat& format, std::byte* slab, KvSlot slot) {
     return key(format, slab, slot) + format.k_bytes();

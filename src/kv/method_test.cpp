@@ -60,9 +60,11 @@ TEST(KvCodec, TableHasEveryFile) {
     EXPECT_FALSE(row->info.description.empty());
     EXPECT_FALSE(row->info.reference.empty());
     EXPECT_EQ(find_kv_codec(row->info.name).value(), row);
-    EXPECT_EQ(make_kv_format(row->info.name, 64)->head_dim, 64);
+    if (row->make != nullptr) {
+      EXPECT_EQ(make_kv_formats(row->info.name, 64, 3)->at(2).head_dim, 64);
+    }
   }
-  for (const char* name : {"bf16", "f16", "f32", "kivi", "mustafar", "q4", "q8"})
+  for (const char* name : {"bf16", "f16", "f32", "kivi", "kvtuner", "mustafar", "q4", "q8"})
     EXPECT_EQ(std::count(names.begin(), names.end(), name), 1) << name;
   EXPECT_TRUE(std::is_sorted(names.begin(), names.end()));
 }
@@ -91,12 +93,12 @@ TEST(KvCodec, FormatsAndErrors) {
   auto unknown = make_kv_format("f61", 128);
   ASSERT_FALSE(unknown);
   EXPECT_EQ(unknown.error().code, ErrorCode::kInvalidArgument);
-  EXPECT_EQ(
-      unknown.error().message.rfind("no KV codec is named 'f61'; there are bf16, f16, f32, kivi, mustafar, q4, q8", 0),
-      0u);
+  EXPECT_EQ(unknown.error().message.rfind(
+                "no KV codec is named 'f61'; there are bf16, f16, f32, kivi, kvtuner, mustafar, q4, q8", 0),
+            0u);
   for (const char* nameless : {"", ":bits=2"})
     EXPECT_EQ(make_kv_format(nameless, 128).error().message,
-              "no KV codec is named ''; there are bf16, f16, f32, kivi, mustafar, q4, q8");
+              "no KV codec is named ''; there are bf16, f16, f32, kivi, kvtuner, mustafar, q4, q8");
   EXPECT_EQ(make_kv_format("f16:bits=2", 128).error().message, "KV codec 'f16' takes no parameters, so not 'bits'");
 }
 

@@ -82,6 +82,7 @@ struct KvPolicyRow {
   std::string_view trigger;        // what its paper does, in the syntax of KvTrigger
   bool needs_budget = true;        // false: scores of kDropSlot are its budget
   bool comparable_scores = false;  // between heads, so that heads may compete for a common budget
+  bool demotes = false;  // what the budget does not keep goes to the codec's sealed pages, and nothing is lost
   Result<std::unique_ptr<const KvPolicy>> (*make)(const MethodArgs& args, const KvShape& shape);
 };
 

@@ -5,22 +5,45 @@
 
 namespace godwit {
 
-KvPool::KvPool(Backend& backend, const KvFormat& format, size_t budget_bytes)
-    : backend_(backend), format_(format), budget_bytes_(budget_bytes) {}
-
 Result<std::unique_ptr<KvPool>> KvPool::create(Backend& backend, const KvFormat& format, size_t budget_bytes) {
-  GODWIT_CHECK(format.head_dim > 0 && format.page_tokens > 0);
-  std::unique_ptr<KvPool> pool(new KvPool(backend, format, budget_bytes));
-  GODWIT_TRY(pool->allocate_slab(pool->slabs_[0], format));
-  if (format.seals) GODWIT_TRY(pool->allocate_slab(pool->slabs_[1], format.open_format()));
+  return create(backend, std::span(&format, 1), budget_bytes);
+}
+
+Result<std::unique_ptr<KvPool>> KvPool::create(Backend& backend, std::span<const KvFormat> layers,
+                                               size_t budget_bytes) {
+  size_t smallest = SIZE_MAX;
+  for (const KvFormat& format : layers) smallest = std::min(smallest, format.page_bytes());
+  // What has no name cannot be used: some 200 GiB of the smallest pages that there are have one.
+  std::unique_ptr<KvPool> pool(new KvPool(backend, std::min(budget_bytes, smallest << kPageIndexBits)));
+  pool->smallest_page_bytes_ = smallest;
+  std::vector<KvFormat>& formats = pool->formats_;
+  for (const KvFormat& format : layers) {
+    GODWIT_CHECK(format.head_dim > 0 && format.page_tokens > 0);
+    GODWIT_CHECK(format.seals == layers[0].seals && format.head_dim == layers[0].head_dim);
+    const auto same = std::find(formats.begin(), formats.end(), format);
+    pool->layer_slabs_.push_back(static_cast<uint8_t>(same - formats.begin()));
+    if (same != formats.end()) continue;
+    GODWIT_CHECK(formats.size() < kOpen);
+    formats.push_back(format);
+    GODWIT_TRY(pool->allocate_slab(pool->slabs_[formats.size() - 1], format));
+  }
+  if (formats.size() == 1) pool->layer_slabs_.clear();
+  const KvFormat& format = formats[0];
+  if (format.seals) GODWIT_TRY(pool->allocate_slab(pool->slabs_[kOpen], format.open_format()));
   // An aux entry belongs to a page in use, so there can't be more.
-  pool->capacity_aux_ = budget_bytes / (format.page_bytes() + format.aux_bytes());  // open pages are larger
+  pool->capacity_aux_ = pool->budget_bytes_ / (smallest + format.aux_bytes());  // open pages are larger
   return pool;
+}
+
+size_t KvPool::bytes_reserved() const {
+  size_t bytes = aux_slab_.bytes;
+  for (const Slab& slab : slabs_) bytes += slab.memory.bytes;
+  return bytes;
 }
 
 Status KvPool::allocate_slab(Slab& slab, const KvFormat& format) {
   slab.page_bytes = format.page_bytes();
-  slab.capacity = std::min<size_t>(budget_bytes_ / slab.page_bytes, kOpenPage);
+  slab.capacity = budget_bytes_ / slab.page_bytes;
   if (slab.capacity == 0)
     return errorf(ErrorCode::kInvalidArgument,
                   "a KV budget of {} bytes holds no page: one page of {} tokens takes {} bytes; give more",
@@ -38,18 +61,21 @@ KvPool::~KvPool() {
 }
 
 size_t KvPool::missing_pages(const KvNeed& need) {
-  const size_t page = slabs_[0].page_bytes, aux = format_.aux_bytes();
-  const size_t with_pages =
-      bytes_in_use() - need.freed_bytes + need.pages * page + need.open_pages * slabs_[1].page_bytes;
-  const size_t freed = need.freed_pages * page + need.freed_aux * aux;
+  const size_t page = smallest_page_bytes_, aux = format().aux_bytes();
+  const size_t with_pages = bytes_in_use() - need.freed_bytes + need.page_bytes;
+  const size_t freed = need.freed_page_bytes + need.freed_aux * aux;
   const size_t highest = std::max(with_pages, with_pages - std::min(with_pages, freed) + need.aux * aux);
   if (highest > budget_bytes_) return (highest - budget_bytes_ + page - 1) / page;
   if (need.aux > 0 && !ensure_aux_slab()) return (need.aux * aux + page - 1) / page;
   return 0;
 }
 
-std::optional<PageId> KvPool::allocate(int32_t first_position, bool open) {
-  Slab& slab = slabs_[open ? 1 : 0];
+std::optional<PageId> KvPool::allocate(int32_t first_position, bool open, int layer) {
+  return allocate_in(open ? kOpen : slab_of(layer), first_position);
+}
+
+std::optional<PageId> KvPool::allocate_in(size_t number, int32_t first_position) {
+  Slab& slab = slabs_[number];
   if (bytes_in_use() + slab.page_bytes > budget_bytes_) return std::nullopt;
   PageId page;
   if (!slab.free.empty()) {
@@ -62,18 +88,19 @@ std::optional<PageId> KvPool::allocate(int32_t first_position, bool open) {
   }
   slab.pages[page] = {.references = 1, .first_position = first_position, .aux = kNoAux, .stamp = ++last_stamp_};
   ++slab.in_use;
+  ++pages_in_use_;
+  page_bytes_in_use_ += slab.page_bytes;
   note_peak();
-  return open ? page | kOpenPage : page;
+  return page | static_cast<PageId>(number << kPageIndexBits);
 }
 
 std::optional<PageId> KvPool::copy(PageId page) {
-  const bool open = is_open(page);
-  KvNeed need{.aux = is_explicit(page) ? 1u : 0u};
-  (open ? need.open_pages : need.pages) = 1;
+  const size_t slab = page_slab(page);
+  const KvNeed need{.page_bytes = slabs_[slab].page_bytes, .aux = is_explicit(page) ? 1u : 0u};
   if (missing_pages(need) > 0) return std::nullopt;
-  const PageId made = *allocate(at(page).first_position, open);
-  backend_.kv_copy_page(format_.form(page), slabs_[open ? 1 : 0].memory.data(), static_cast<PageId>(page_index(page)),
-                        static_cast<PageId>(page_index(made)));
+  const PageId made = *allocate_in(slab, at(page).first_position);
+  backend_.kv_copy_page(is_open(page) ? format().open_format() : formats_[slab], slabs_[slab].memory.data(),
+                        static_cast<PageId>(page_index(page)), static_cast<PageId>(page_index(made)));
   if (is_explicit(page)) copy_slots(page, made);
   return made;
 }
@@ -85,17 +112,19 @@ void KvPool::copy_slots(PageId from, PageId to) {
 }
 
 void KvPool::ref(PageId page) {
-  GODWIT_CHECK(page_index(page) < slabs_[is_open(page) ? 1 : 0].pages.size() && at(page).references > 0);
+  GODWIT_CHECK(page_index(page) < slabs_[page_slab(page)].pages.size() && at(page).references > 0);
   ++at(page).references;
 }
 
 void KvPool::unref(PageId page) {
-  Slab& slab = slabs_[is_open(page) ? 1 : 0];
+  Slab& slab = slabs_[page_slab(page)];
   GODWIT_CHECK(page_index(page) < slab.pages.size() && at(page).references > 0);
   if (--at(page).references > 0) return;
   free_aux(at(page));
   slab.free.push_back(static_cast<PageId>(page_index(page)));
   --slab.in_use;
+  --pages_in_use_;
+  page_bytes_in_use_ -= slab.page_bytes;
 }
 
 int32_t KvPool::position(PageId page, uint32_t slot) const {
@@ -107,19 +136,19 @@ int32_t KvPool::position(PageId page, uint32_t slot) const {
 float KvPool::bias(PageId page, uint32_t slot) const {
   const Page& info = at(page);
   if (info.aux == kNoAux) return 0;
-  return std::bit_cast<float>(aux_host_[info.aux * aux_words() + static_cast<size_t>(format_.page_tokens) + slot]);
+  return std::bit_cast<float>(aux_host_[info.aux * aux_words() + static_cast<size_t>(format().page_tokens) + slot]);
 }
 
 bool KvPool::make_explicit(PageId page) {
   Page& info = at(page);
   GODWIT_CHECK(info.references == 1);
   if (info.aux != kNoAux) return true;
-  if (bytes_in_use() + format_.aux_bytes() > budget_bytes_ || !ensure_aux_slab()) return false;
+  if (bytes_in_use() + format().aux_bytes() > budget_bytes_ || !ensure_aux_slab()) return false;
   info.aux = take_aux();
   int32_t* words = &aux_host_[info.aux * aux_words()];
-  for (int32_t slot = 0; slot < format_.page_tokens; ++slot) {
+  for (int32_t slot = 0; slot < format().page_tokens; ++slot) {
     words[slot] = info.first_position + slot;
-    words[format_.page_tokens + slot] = std::bit_cast<int32_t>(0.0f);
+    words[format().page_tokens + slot] = std::bit_cast<int32_t>(0.0f);
   }
   return true;
 }
@@ -133,9 +162,9 @@ void KvPool::make_implicit(PageId page, int32_t first_position) {
 
 void KvPool::set_slot(PageId page, uint32_t slot, int32_t position, float bias) {
   const Page& info = at(page);
-  GODWIT_CHECK(info.references == 1 && info.aux != kNoAux && slot < static_cast<uint32_t>(format_.page_tokens));
+  GODWIT_CHECK(info.references == 1 && info.aux != kNoAux && slot < static_cast<uint32_t>(format().page_tokens));
   int32_t& position_word = aux_host_[info.aux * aux_words() + slot];
-  int32_t& bias_word = aux_host_[info.aux * aux_words() + static_cast<size_t>(format_.page_tokens) + slot];
+  int32_t& bias_word = aux_host_[info.aux * aux_words() + static_cast<size_t>(format().page_tokens) + slot];
   const auto bias_bits = std::bit_cast<int32_t>(bias);
   if (position_word == position && bias_word == bias_bits) return;
   position_word = position;
@@ -150,14 +179,14 @@ void KvPool::flush_aux() {
     for (end = begin + 1; end < aux_changed_.size() && aux_changed_[end] == aux_changed_[end - 1] + 1;) ++end;
     const size_t first = aux_changed_[begin];
     std::span<const int32_t> words(&aux_host_[first * aux_words()], (end - begin) * aux_words());
-    backend_.upload(aux_slab_.data() + first * format_.aux_bytes(), std::as_bytes(words));
+    backend_.upload(aux_slab_.data() + first * format().aux_bytes(), std::as_bytes(words));
   }
   aux_changed_.clear();
 }
 
 bool KvPool::ensure_aux_slab() {
   if (aux_slab_.data() != nullptr) return true;
-  auto slab = backend_.allocate(capacity_aux_ * format_.aux_bytes());
+  auto slab = backend_.allocate(capacity_aux_ * format().aux_bytes());
   if (!slab) return false;
   aux_slab_ = std::move(*slab);
   return true;
@@ -211,14 +240,15 @@ Status KvPool::check_integrity() const {
   for (const PageHolder* holder : holders_) holder->count_references(expected);
   std::vector<bool> aux_seen(aux_host_.size() / aux_words());
   size_t used_aux = 0;
-  for (const bool open : {false, true}) {
-    const Slab& slab = slabs_[open ? 1 : 0];
+  size_t used_bytes = 0;
+  for (size_t number = 0; number < kSlabs; ++number) {
+    const Slab& slab = slabs_[number];
     size_t used = 0;
-    if (expected.pages(open) > slab.pages.size())
-      return errorf(kBroken, "holders have {} KV pages, the pool {}", expected.pages(open), slab.pages.size());
+    if (expected.pages(number) > slab.pages.size())
+      return errorf(kBroken, "holders have {} KV pages, the pool {}", expected.pages(number), slab.pages.size());
     for (PageId page = 0; page < slab.pages.size(); ++page) {
       const Page& info = slab.pages[page];
-      const uint32_t held = expected.of(open ? page | kOpenPage : page);
+      const uint32_t held = expected.of(page | static_cast<PageId>(number << kPageIndexBits));
       if (info.references != held)
         return errorf(kBroken, "KV page {} counts {} references, its holders {}", page, info.references, held);
       used += info.references > 0 ? 1 : 0;
@@ -229,6 +259,7 @@ Status KvPool::check_integrity() const {
       ++used_aux;
     }
     if (used != slab.in_use) return errorf(kBroken, "KV pool counts {} pages in use; there are {}", slab.in_use, used);
+    used_bytes += used * slab.page_bytes;
     std::vector<bool> page_free(slab.pages.size());
     for (PageId page : slab.free) {
       if (page >= slab.pages.size() || slab.pages[page].references > 0 || page_free[page])
@@ -238,6 +269,8 @@ Status KvPool::check_integrity() const {
     if (slab.free.size() + used != slab.pages.size())
       return errorf(kBroken, "KV pool lost {} pages", slab.pages.size() - used - slab.free.size());
   }
+  if (used_bytes != page_bytes_in_use_)
+    return errorf(kBroken, "KV pool counts {} bytes of pages in use; there are {}", page_bytes_in_use_, used_bytes);
   if (used_aux != aux_in_use_)
     return errorf(kBroken, "KV pool counts {} aux entries in use; there are {}", aux_in_use_, used_aux);
   for (uint32_t entry : free_aux_) {

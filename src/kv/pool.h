@@ -1,5 +1,6 @@
-// The bytes of a KV cache: pages of one format in a slab of a back-end, under a hard budget. Where the format seals
-// pages (see KvFormat), open ones lie in a second slab under the same budget, and their names carry kOpenPage.
+// The bytes of a KV cache: pages in slabs of a back-end, under one hard budget. Layers may have formats that differ in
+// their bits; each format has a slab. Where formats seal pages (see KvFormat), the open ones of all layers lie in one
+// more. The name of a page says where it is (page_slab).
 //
 // A page holds `page_tokens` slots of one (layer, KV head) and has a reference count; a page with more than one
 // reference is shared and must not be modified. The positions of a page's slots are implicit (first_position + slot)
@@ -25,16 +26,16 @@
 
 namespace godwit {
 
-// What an operation wants of a pool: pages and aux entries to take, and those it gives back before it takes aux
-// entries.
+// What an operation wants of a pool: bytes of pages and aux entries to take, and those it gives back before it takes
+// aux entries.
 struct KvNeed {
-  size_t pages = 0, open_pages = 0, aux = 0;
-  size_t freed_pages = 0, freed_aux = 0;
+  size_t page_bytes = 0, aux = 0;
+  size_t freed_page_bytes = 0, freed_aux = 0;
   size_t freed_bytes = 0;  // given back before anything is taken
 
   KvNeed& operator+=(const KvNeed& other) {
-    pages += other.pages, open_pages += other.open_pages, aux += other.aux;
-    freed_pages += other.freed_pages, freed_aux += other.freed_aux, freed_bytes += other.freed_bytes;
+    page_bytes += other.page_bytes, aux += other.aux;
+    freed_page_bytes += other.freed_page_bytes, freed_aux += other.freed_aux, freed_bytes += other.freed_bytes;
     return *this;
   }
 };
@@ -43,18 +44,18 @@ struct KvNeed {
 class PageCounts {
  public:
   void add(PageId page) {
-    std::vector<uint32_t>& counts = counts_[is_open(page) ? 1 : 0];
+    std::vector<uint32_t>& counts = counts_[page_slab(page)];
     if (page_index(page) >= counts.size()) counts.resize(page_index(page) + 1);
     ++counts[page_index(page)];
   }
   uint32_t of(PageId page) const {
-    const std::vector<uint32_t>& counts = counts_[is_open(page) ? 1 : 0];
+    const std::vector<uint32_t>& counts = counts_[page_slab(page)];
     return page_index(page) < counts.size() ? counts[page_index(page)] : 0;
   }
-  size_t pages(bool open) const { return counts_[open ? 1 : 0].size(); }
+  size_t pages(size_t slab) const { return counts_[slab].size(); }
 
  private:
-  std::vector<uint32_t> counts_[2];  // sealed ones, open ones
+  std::vector<uint32_t> counts_[kSlabs];
 };
 
 // Whoever holds references to pages: a sequence, a prefix index, a tier.
@@ -71,33 +72,35 @@ class KvPool {
  public:
   // Fails when the budget holds no page or the back-end has no memory for it.
   static Result<std::unique_ptr<KvPool>> create(Backend& backend, const KvFormat& format, size_t budget_bytes);
+  // With a format for each layer. REQUIRES: they differ in bits of K and V only, and there are at most kSlabs - 1.
+  static Result<std::unique_ptr<KvPool>> create(Backend& backend, std::span<const KvFormat> layers,
+                                                size_t budget_bytes);
   ~KvPool();  // REQUIRES: no holder is left
   KvPool(const KvPool&) = delete;
   KvPool& operator=(const KvPool&) = delete;
 
   Backend& backend() const { return backend_; }
-  const KvFormat& format() const { return format_; }
-  std::byte* slab() const { return slabs_[0].memory.data(); }
-  std::byte* open_slab() const { return slabs_[1].memory.data(); }  // null if the format does not seal
-  const std::byte* aux_slab() const { return aux_slab_.data(); }    // null until a page was explicit
-
+  const KvFormat& format() const { return formats_[0]; }  // but for bits, that of every layer
+  const KvFormat& format(int layer) const { return formats_[slab_of(layer)]; }
+  std::byte* slab(int layer = 0) const { return slabs_[slab_of(layer)].memory.data(); }
+  std::byte* open_slab() const { return slabs_[kOpen].memory.data(); }  // null if the format does not seal
+  const std::byte* aux_slab() const { return aux_slab_.data(); }        // null until a page was explicit
   size_t budget_bytes() const { return budget_bytes_; }
   size_t capacity_pages() const { return slabs_[0].capacity; }
-  size_t pages_in_use() const { return slabs_[0].in_use + slabs_[1].in_use; }
+  size_t pages_in_use() const { return pages_in_use_; }
   size_t aux_in_use() const { return aux_in_use_; }
-  size_t bytes_in_use() const {
-    return slabs_[0].in_use * slabs_[0].page_bytes + slabs_[1].in_use * slabs_[1].page_bytes +
-           aux_in_use_ * format_.aux_bytes();
-  }
-  size_t bytes_reserved() const { return slabs_[0].memory.bytes + slabs_[1].memory.bytes + aux_slab_.bytes; }
+  size_t bytes_in_use() const { return page_bytes_in_use_ + aux_in_use_ * format().aux_bytes(); }
+  size_t bytes_reserved() const;
   size_t peak_bytes() const { return peak_bytes_; }  // highest bytes_in_use() so far
 
-  // How many pages must become free before `need` can be met; 0: it can be met now. An aux slab that the back-end
-  // cannot allocate counts as missing pages.
+  // How many pages, of the smallest that there are, must become free before `need` can be met; 0: it can be met now. An
+  // aux slab that the back-end cannot allocate counts as missing pages.
   size_t missing_pages(const KvNeed& need);
+  size_t smallest_page_bytes() const { return smallest_page_bytes_; }
+  size_t page_bytes(int layer, bool open) const { return slabs_[open ? kOpen : slab_of(layer)].page_bytes; }
 
   // A page with one reference, implicit positions from first_position on, and unspecified contents.
-  [[nodiscard]] std::optional<PageId> allocate(int32_t first_position, bool open = false);
+  [[nodiscard]] std::optional<PageId> allocate(int32_t first_position, bool open = false, int layer = 0);
   // A page with one reference and the contents, positions and biases of `page`.
   [[nodiscard]] std::optional<PageId> copy(PageId page);
   void ref(PageId page);
@@ -108,7 +111,7 @@ class KvPool {
   uint32_t references(PageId page) const { return at(page).references; }
   bool shared(PageId page) const { return references(page) > 1; }
   size_t bytes(PageId page) const {  // with its aux entry
-    return slabs_[is_open(page) ? 1 : 0].page_bytes + (is_explicit(page) ? format_.aux_bytes() : 0);
+    return slabs_[page_slab(page)].page_bytes + (is_explicit(page) ? format().aux_bytes() : 0);
   }
 
   // Slots. Slots past what a holder counts as filled may be asked for too; their values mean nothing.
@@ -147,22 +150,27 @@ class KvPool {
     std::vector<PageId> free;  // last freed, first used
   };
 
-  KvPool(Backend& backend, const KvFormat& format, size_t budget_bytes);
+  static constexpr size_t kOpen = kSlabs - 1;
+
+  KvPool(Backend& backend, size_t budget_bytes) : backend_(backend), budget_bytes_(budget_bytes) {}
   Status allocate_slab(Slab& slab, const KvFormat& format);
-  const Page& at(PageId page) const { return slabs_[is_open(page) ? 1 : 0].pages[page_index(page)]; }
-  Page& at(PageId page) { return slabs_[is_open(page) ? 1 : 0].pages[page_index(page)]; }
+  std::optional<PageId> allocate_in(size_t slab, int32_t first_position);
+  size_t slab_of(int layer) const { return layer_slabs_.empty() ? 0 : layer_slabs_[static_cast<size_t>(layer)]; }
+  const Page& at(PageId page) const { return slabs_[page_slab(page)].pages[page_index(page)]; }
+  Page& at(PageId page) { return slabs_[page_slab(page)].pages[page_index(page)]; }
   bool ensure_aux_slab();
   uint32_t take_aux();
   void free_aux(Page& page);
-  size_t aux_words() const { return format_.aux_bytes() / sizeof(int32_t); }
+  size_t aux_words() const { return format().aux_bytes() / sizeof(int32_t); }
   void note_peak();
 
   Backend& backend_;
-  KvFormat format_;
   size_t budget_bytes_;
-  size_t capacity_aux_ = 0;
-
-  Slab slabs_[2];  // the format's own pages, and open ones
+  size_t capacity_aux_ = 0, smallest_page_bytes_ = SIZE_MAX;
+  std::vector<KvFormat> formats_;     // by slab
+  std::vector<uint8_t> layer_slabs_;  // empty: all layers have the first
+  Slab slabs_[kSlabs];
+  size_t pages_in_use_ = 0, page_bytes_in_use_ = 0;
   Buffer aux_slab_;
   std::vector<uint32_t> free_aux_;
   std::vector<int32_t> aux_host_;      // [entries ever in use, 2, page_tokens]: positions, then the bits of the biases

@@ -45,14 +45,14 @@ TEST_F(KvPoolTest, BudgetIsHard) {
   EXPECT_EQ(pool->bytes_in_use(), 0u);
   for (int i = 0; i < 3; ++i) take();
   EXPECT_EQ(pool->allocate(0), std::nullopt);
-  EXPECT_EQ(pool->missing_pages({.pages = 2}), 2u);
+  EXPECT_EQ(pool->missing_pages({.page_bytes = 2 * page_bytes}), 2u);
   EXPECT_EQ(pool->bytes_in_use(), 3 * page_bytes);
 
   pool->unref(holder.held.back());
   holder.held.pop_back();
   EXPECT_EQ(pool->pages_in_use(), 2u);
   EXPECT_EQ(pool->peak_bytes(), 3 * page_bytes);
-  EXPECT_EQ(pool->missing_pages({.pages = 1}), 0u);
+  EXPECT_EQ(pool->missing_pages({.page_bytes = page_bytes}), 0u);
   EXPECT_TRUE(pool->check_integrity());
 }
 
@@ -147,6 +147,38 @@ TEST_F(KvPoolTest, IntegritySeesWrongReferences) {
   auto status = pool->check_integrity();
   ASSERT_FALSE(status);
   EXPECT_EQ(status.error().message, "KV page 0 counts 2 references, its holders 0");
+}
+
+TEST_F(KvPoolTest, LayersHaveFormatsOfTheirOwnUnderOneBudget) {
+  const KvFormat eight{.dtype = DType::kF16, .head_dim = 64, .page_tokens = 16, .k_bits = 8, .v_bits = 8};
+  KvFormat four = eight;
+  four.k_bits = four.v_bits = 4;
+  const KvFormat layers[] = {eight, four, eight};
+  pool = KvPool::create(backend, layers, 2 * eight.page_bytes() + 2 * four.page_bytes()).value();
+  pool->add_holder(&holder);
+  EXPECT_EQ(pool->format(1), four);
+  EXPECT_EQ(pool->format(2), eight);
+  EXPECT_EQ(pool->slab(2), pool->slab(0));
+  EXPECT_NE(pool->slab(1), pool->slab(0));
+  for (int layer = 0; layer < 3; ++layer) holder.held.push_back(pool->allocate(layer, false, layer).value());
+  EXPECT_EQ(page_slab(holder.held[1]), 1U);
+  EXPECT_EQ(page_index(holder.held[1]), 0U);
+  EXPECT_EQ(page_index(holder.held[2]), 1U);
+  EXPECT_EQ(pool->bytes(holder.held[1]), four.page_bytes());
+  EXPECT_EQ(pool->bytes_in_use(), 2 * eight.page_bytes() + four.page_bytes());
+  // There is room for one more of the small ones.
+  EXPECT_EQ(pool->allocate(0, false, 0), std::nullopt);
+  EXPECT_EQ(pool->missing_pages({.page_bytes = eight.page_bytes()}), 1U);
+  holder.held.push_back(pool->copy(holder.held[1]).value());
+  EXPECT_EQ(page_slab(holder.held[3]), 1U);
+  EXPECT_EQ(pool->position(holder.held[3], 5), 6);
+  EXPECT_EQ(pool->missing_pages({.page_bytes = four.page_bytes()}), 1U);
+  Status status = pool->check_integrity();
+  EXPECT_TRUE(status) << status.error().message;
+  for (PageId page : holder.held) pool->unref(page);
+  holder.held.clear();
+  EXPECT_EQ(pool->bytes_in_use(), 0U);
+  EXPECT_TRUE(pool->check_integrity());
 }
 
 TEST(KvPoolDeathTest, FreedPagesAreNotTouched) {

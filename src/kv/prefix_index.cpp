@@ -154,7 +154,7 @@ size_t PrefixIndex::drop(Node* leaf) {
   parent->children.erase(std::find_if(begin, end, [&](const auto& entry) { return entry.second.get() == leaf; }));
   --blocks_;
   if (parent->children.empty() && parent->parent != nullptr) leaves_.insert(parent);
-  return (before - pool_.bytes_in_use()) / pool_.format().page_bytes();
+  return (before - pool_.bytes_in_use()) / pool_.smallest_page_bytes();
 }
 
 size_t PrefixIndex::release(size_t pages) {

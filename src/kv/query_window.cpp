@@ -89,8 +89,8 @@ Result<std::vector<KvSlotStats>> QueryWindow::look(const KvSequence& sequence, i
 
   const LayerAttention& settings = attention_[static_cast<size_t>(layer)];
   AttentionArgs args;
-  args.format = pool.format();
-  args.slab = pool.slab();
+  args.format = pool.format(layer);
+  args.slab = pool.slab(layer);
   args.open_slab = pool.open_slab();
   args.aux = pool.aux_slab();
   args.plan = &plan;

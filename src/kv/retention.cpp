@@ -6,6 +6,16 @@
 #include "kv/merge.h"
 
 namespace godwit {
+namespace {
+
+auto no_memory_for(std::string_view what, const KvOutcome& outcome) {
+  return errorf(ErrorCode::kExhausted,
+                "the KV memory is full: {} entries that other sessions share needs {} pages more; free a session or "
+                "raise the KV memory",
+                what, outcome.missing_pages);
+}
+
+}  // namespace
 
 Result<std::shared_ptr<const KvRetentionRules>> KvRetentionRules::make(const KvRetentionOptions& options,
                                                                        const KvShape& shape, const KvFormat& format,
@@ -24,14 +34,30 @@ Result<std::shared_ptr<const KvRetentionRules>> KvRetentionRules::make(const KvR
   GODWIT_ASSIGN(rules->trigger, KvTrigger::parse(trigger, options.prefill_chunk));
   rules->prefill_chunk = options.prefill_chunk;
   rules->q_heads = q_heads;
+  rules->format = format;
 
   const KvBudget& budget = rules->budget;
+  if (row.demotes) {
+    if (!format.seals)
+      return errorf(
+          ErrorCode::kInvalidArgument,
+          "the KV policy '{}' moves what its budget does not keep to the sealed pages of a KV codec, and this "
+          "one has none; give kivi, mustafar, or q4:last=64",
+          row.info.name);
+    if (budget.unit == KvBudget::Unit::kBytes)
+      return errorf(ErrorCode::kInvalidArgument,
+                    "the KV policy '{}' drops nothing, so that no number of bytes holds; give the tokens (4096) or the "
+                    "share (25%) that keep their numbers",
+                    row.info.name);
+    rules->format.demotes = true;
+  }
   if (budget.split != KvBudget::Split::kHead && !row.comparable_scores)
     return errorf(ErrorCode::kInvalidArgument,
                   "the KV policy '{}' scores each head on a scale of its own, so heads cannot compete; leave "
                   "split=head",
                   row.info.name);
-  const size_t least = std::max(budget.granule(format), rules->method.policy->least_slots());
+  const auto spared = static_cast<size_t>(row.demotes ? format.open_first + format.open_last : 0);
+  const size_t least = std::max({budget.granule(format), rules->method.policy->least_slots(), spared});
   if (budget.unit != KvBudget::Unit::kShare && budget.slots_per_head(INT32_MAX, shape, format) < least)
     return errorf(ErrorCode::kInvalidArgument,
                   "a KV budget of {} is {} tokens in each head, but the KV policy '{}' needs at least {}",
@@ -39,11 +65,19 @@ Result<std::shared_ptr<const KvRetentionRules>> KvRetentionRules::make(const KvR
   return rules;
 }
 
-KvResidence KvRetentionRules::residence(const KvShape& shape, const KvFormat& format) const {
+size_t KvRetentionRules::slots_per_head(int32_t tokens, const KvShape& shape) const {
+  const auto spared = static_cast<size_t>(format.demotes ? format.open_first + format.open_last : 0);
+  return std::max(spared, budget.slots_per_head(tokens, shape, format));
+}
+
+KvResidence KvRetentionRules::residence(const KvShape& shape) const {
   const auto between = static_cast<uint64_t>(most_between());
   if (between == 0 || (budget.unit == KvBudget::Unit::kShare && budget.share >= 1)) return {};
-  if (budget.unit == KvBudget::Unit::kShare) return {budget.share, between};
-  return {0, budget.slots_per_head(INT32_MAX, shape, format) + between};
+  // A policy that demotes leaves up to a page more open, because it seals whole ones.
+  const uint64_t most =
+      between + static_cast<uint64_t>(format.demotes ? format.page_tokens + format.open_first + format.open_last : 0);
+  if (budget.unit == KvBudget::Unit::kShare) return {budget.share, most};
+  return {0, slots_per_head(INT32_MAX, shape) + most};
 }
 
 KvRetention::KvRetention(std::shared_ptr<const KvRetentionRules> rules, KvSequence& sequence)
@@ -102,25 +136,25 @@ bool KvRetention::over_budget() const {
   const KvShape& shape = sequence_.shape();
   size_t slots = 0;
   for (int layer = 0; layer < shape.layers; ++layer)
-    for (int head = 0; head < shape.kv_heads; ++head) slots += sequence_.slots(layer, head);
+    for (int head = 0; head < shape.kv_heads; ++head)
+      slots += sequence_.slots(layer, head) - sequence_.demoted(layer, head);
   const size_t heads = static_cast<size_t>(shape.layers) * static_cast<size_t>(shape.kv_heads);
-  return slots > heads * rules_->budget.slots_per_head(sequence_.next_position(), shape, sequence_.pool().format());
+  return slots > heads * rules_->slots_per_head(sequence_.next_position(), shape);
 }
 
 Status KvRetention::apply() {
   if (over_budget()) {
     const KvShape& shape = sequence_.shape();
-    const KvFormat& format = sequence_.pool().format();
     std::vector<ScoredHead> heads;
     std::vector<double> demands;
     GODWIT_TRY(score_all(heads, demands));
     const KvBudget& budget = rules_->budget;
     const auto kept = select_slots(heads, shape,
-                                   {.slots_per_head = budget.slots_per_head(sequence_.next_position(), shape, format),
-                                    .granule = budget.granule(format),
+                                   {.slots_per_head = rules_->slots_per_head(sequence_.next_position(), shape),
+                                    .granule = budget.granule(rules_->format),
                                     .split = budget.split,
                                     .demands = demands});
-    GODWIT_TRY(drop(heads, kept));
+    GODWIT_TRY(rules_->format.demotes ? demote(heads, kept) : drop(heads, kept));
   }
   since_ = 0;
   due_ = false;
@@ -129,22 +163,23 @@ Status KvRetention::apply() {
 
 Result<KvHeadView> KvRetention::view(int layer, int head, std::span<const int32_t> positions,
                                      std::span<const KvSlotStats> seen) {
-  const KvFormat& format = sequence_.pool().format();
+  const size_t first = sequence_.demoted(layer, head);
+  const auto open = [&](const auto& list) { return std::span(list).subspan(std::min(first, list.size())); };
   KvHeadView view;
   view.layer = layer, view.head = head;
   view.next_position = sequence_.next_position();
-  view.budget = rules_->budget.slots_per_head(sequence_.next_position(), sequence_.shape(), format);
+  view.budget = rules_->slots_per_head(sequence_.next_position(), sequence_.shape());
   view.positions = positions;
   view.query_positions = query_positions_;
   if (window_ || totals_) {
     const KvSlotStats& stats = window_ ? seen[static_cast<size_t>(head)] : totals_->of(layer, head);
-    view.mass = stats.mass, view.square = stats.square, view.uses = stats.uses;
-    view.last_use = stats.last_use, view.longest_gap = stats.longest_gap;
+    view.mass = open(stats.mass), view.square = open(stats.square), view.uses = open(stats.uses);
+    view.last_use = open(stats.last_use), view.longest_gap = open(stats.longest_gap);
   }
   if (needs_.keys_values) {
     GODWIT_TRY(read_keys_values(layer, head));
     view.keys = keys_, view.values = values_, view.counts = counts_;
-    view.head_dim = static_cast<size_t>(format.head_dim);
+    view.head_dim = static_cast<size_t>(rules_->format.head_dim);
   }
   return view;
 }
@@ -163,10 +198,13 @@ Status KvRetention::score_all(std::vector<ScoredHead>& heads, std::vector<double
     for (int head = 0; head < shape.kv_heads; ++head) {
       ScoredHead& scored = heads.emplace_back();
       const size_t slots = sequence_.slots(layer, head);
-      for (size_t i = 0; i < slots; ++i) scored.positions.push_back(sequence_.position(layer, head, i));
-      scored.scores.resize(slots);
+      for (size_t i = sequence_.demoted(layer, head); i < slots; ++i)
+        scored.positions.push_back(sequence_.position(layer, head, i));
+      scored.scores.resize(scored.positions.size());
       GODWIT_ASSIGN(const KvHeadView known, view(layer, head, scored.positions, seen));
       policy.score(known, scored.scores);
+      if (const KvFormat& format = rules_->format; format.demotes)
+        protect(known, static_cast<size_t>(format.open_first), static_cast<size_t>(format.open_last), scored.scores);
       demands.back() += policy.demand(known);
     }
     if (policy.merges()) seen_.push_back(std::move(seen));
@@ -178,7 +216,8 @@ Status KvRetention::read_keys_values(int layer, int head) {
   const KvPool& pool = sequence_.pool();
   Backend& backend = pool.backend();
   std::vector<PageRef> pages;
-  sequence_.list_pages(layer, head, 0, sequence_.pages(layer, head), pages);
+  const size_t first = sequence_.demoted(layer, head) / static_cast<size_t>(pool.format().page_tokens);
+  sequence_.list_pages(layer, head, first, sequence_.pages(layer, head), pages);
   std::vector<KvSlot> slots;
   counts_.clear();
   for (const PageRef& page : pages) {
@@ -191,8 +230,12 @@ Status KvRetention::read_keys_values(int layer, int head) {
   const auto numbers = static_cast<size_t>(rows * dim);
   GODWIT_TRY(ensure_bytes(backend, scratch_, 2 * numbers * sizeof(float)));
   const Tensor k(scratch_.data(), DType::kF32, {rows, dim}), v(scratch_.data() + k.bytes(), DType::kF32, {rows, dim});
-  backend.kv_read(
-      {.format = pool.format(), .slab = pool.slab(), .slots = slots, .k = k, .v = v, .open_slab = pool.open_slab()});
+  backend.kv_read({.format = pool.format(layer),
+                   .slab = pool.slab(layer),
+                   .slots = slots,
+                   .k = k,
+                   .v = v,
+                   .open_slab = pool.open_slab()});
   keys_.resize(numbers);
   values_.resize(numbers);
   backend.download(std::as_writable_bytes(std::span(keys_)), k.data);
@@ -203,12 +246,6 @@ Status KvRetention::read_keys_values(int layer, int head) {
 Status KvRetention::drop(std::span<const ScoredHead> heads, std::span<const std::vector<uint32_t>> kept) {
   const KvShape& shape = sequence_.shape();
   const KvPolicy& policy = *rules_->method.policy;
-  auto full = [](const KvOutcome& outcome) {
-    return errorf(ErrorCode::kExhausted,
-                  "the KV memory is full: dropping entries that other sessions share needs {} pages more; free a "
-                  "session or raise the KV memory",
-                  outcome.missing_pages);
-  };
   for (int layer = 0; layer < shape.layers; ++layer) {
     for (int head = 0; head < shape.kv_heads; ++head) {
       const auto h = static_cast<size_t>(layer * shape.kv_heads + head);
@@ -220,11 +257,28 @@ Status KvRetention::drop(std::span<const ScoredHead> heads, std::span<const std:
         GODWIT_ASSIGN(const KvHeadView known, view(layer, head, heads[h].positions, seen_[static_cast<size_t>(layer)]));
         merged = merge_slots(known, stay, policy.merge(known, stay));
       }
-      if (KvOutcome outcome = sequence_.retain(layer, head, stay); !outcome) return full(outcome);
+      if (KvOutcome outcome = sequence_.retain(layer, head, stay); !outcome) return no_memory_for("dropping", outcome);
       if (totals_) totals_->retain(layer, head, stay);
       // A merge that there is no memory for is a drop: less was kept than could have been, and nothing is wrong.
       GODWIT_ASSIGN(const KvOutcome outcome, write_merged(sequence_, layer, head, merged));
-      if (!outcome) return full(outcome);
+      if (!outcome) return no_memory_for("dropping", outcome);
+    }
+  }
+  return {};
+}
+
+Status KvRetention::demote(std::span<const ScoredHead> heads, std::span<const std::vector<uint32_t>> kept) {
+  const KvShape& shape = sequence_.shape();
+  for (int layer = 0; layer < shape.layers; ++layer) {
+    for (int head = 0; head < shape.kv_heads; ++head) {
+      const auto h = static_cast<size_t>(layer * shape.kv_heads + head);
+      std::vector<uint32_t> stay = kept[h];
+      keep_up_to_page(heads[h], static_cast<size_t>(rules_->format.page_tokens), stay);
+      if (stay.size() == heads[h].scores.size()) continue;
+      for (uint32_t& slot : stay) slot += static_cast<uint32_t>(sequence_.demoted(layer, head));
+      settled_ = sequence_.next_position();
+      if (KvOutcome outcome = sequence_.demote(layer, head, stay); !outcome) return no_memory_for("demoting", outcome);
+      if (totals_) totals_->retain(layer, head, KvSequence::demotion_order(sequence_.slots(layer, head), stay));
     }
   }
   return {};

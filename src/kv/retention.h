@@ -1,7 +1,8 @@
 // Holds a sequence to a budget: when the trigger says so, slots are observed and scored, and what the budget does not
-// keep is dropped or merged into what stays, so that its pages are free.
+// keep is dropped or merged into what stays, so that its pages are free. A policy that demotes loses nothing: the
+// budget is what stays in open pages, in numbers, and the rest goes to sealed ones, in codes, for good.
 //
-// A drop cannot be undone: forgetting tokens that came before one is exact only if the sequence is computed anew, see
+// Neither can be undone: forgetting tokens that came before one is exact only if the sequence is computed anew, see
 // shortest_exact(). With a trigger that fires every n tokens, a sequence never holds more than the budget and the
 // larger of n and one chunk (KvRetentionRules::residence).
 #pragma once
@@ -29,6 +30,7 @@ struct KvRetentionRules {
   KvTrigger trigger;
   int prefill_chunk = 0;
   int q_heads = 0;
+  KvFormat format;  // of sequences under these rules
 
   // Checks everything that can be checked before a sequence exists. REQUIRES: options.policy is not empty.
   static Result<std::shared_ptr<const KvRetentionRules>> make(const KvRetentionOptions& options, const KvShape& shape,
@@ -36,7 +38,9 @@ struct KvRetentionRules {
 
   // Tokens that may come between two looks, whatever the cut into steps; 0: no bound.
   int most_between() const { return trigger.every > 0 ? std::max(trigger.every, prefill_chunk) : 0; }
-  KvResidence residence(const KvShape& shape, const KvFormat& format) const;
+  KvResidence residence(const KvShape& shape) const;  // where the policy demotes, of open slots
+  // What a head may keep on average once `tokens` tokens have been seen.
+  size_t slots_per_head(int32_t tokens, const KvShape& shape) const;
 };
 
 class KvRetention final : public AttentionObserver {
@@ -67,6 +71,7 @@ class KvRetention final : public AttentionObserver {
   Status score_all(std::vector<ScoredHead>& heads, std::vector<double>& demands);
   Status read_keys_values(int layer, int head);
   Status drop(std::span<const ScoredHead> heads, std::span<const std::vector<uint32_t>> kept);
+  Status demote(std::span<const ScoredHead> heads, std::span<const std::vector<uint32_t>> kept);
 
   std::shared_ptr<const KvRetentionRules> rules_;
   KvNeeds needs_;

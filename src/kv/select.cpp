@@ -144,4 +144,14 @@ std::vector<std::vector<uint32_t>> select_slots(std::span<const ScoredHead> head
   return kept;
 }
 
+void keep_up_to_page(const ScoredHead& head, size_t page, std::vector<uint32_t>& kept) {
+  const size_t more = (head.scores.size() - kept.size()) % page;
+  ScoredHead rest = head;
+  for (float& score : rest.scores) score = std::max(score, std::numeric_limits<float>::lowest());
+  for (uint32_t slot : kept) rest.scores[slot] = -std::numeric_limits<float>::infinity();
+  const std::vector<uint32_t> best = Ranking(rest).best(more);
+  kept.insert(kept.end(), best.begin(), best.end());
+  std::sort(kept.begin(), kept.end());
+}
+
 }  // namespace godwit

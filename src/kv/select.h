@@ -30,4 +30,7 @@ struct KvSelection {
 std::vector<std::vector<uint32_t>> select_slots(std::span<const ScoredHead> heads, const KvShape& shape,
                                                 const KvSelection& selection);
 
+// Adds to `kept` (ascending) the best of the others, so that the number of slots that are left is a multiple of `page`.
+void keep_up_to_page(const ScoredHead& head, size_t page, std::vector<uint32_t>& kept);
+
 }  // namespace godwit

@@ -8,11 +8,16 @@ namespace godwit {
 KvSequence::KvSequence(KvPool& pool, KvShape shape) : pool_(pool), shape_(shape) {
   GODWIT_CHECK(shape.layers > 0 && shape.kv_heads > 0);
   heads_.resize(static_cast<size_t>(shape.layers) * static_cast<size_t>(shape.kv_heads));
+  for (size_t i = 0; i < heads_.size(); ++i) heads_[i].layer = static_cast<int>(i) / shape.kv_heads;
   pool_.add_holder(this);
 }
 
 KvSequence::KvSequence(const KvSequence& other)
-    : pool_(other.pool_), shape_(other.shape_), heads_(other.heads_), next_position_(other.next_position_) {
+    : pool_(other.pool_),
+      shape_(other.shape_),
+      heads_(other.heads_),
+      next_position_(other.next_position_),
+      demoted_at_(other.demoted_at_) {
   GODWIT_CHECK(!other.sealing(), "a fork amid a step");
   for (const Head& head : heads_)
     for (PageId page : head.pages) pool_.ref(page);
@@ -52,6 +57,7 @@ float KvSequence::bias(int layer, int head, size_t slot) const {
 }
 
 size_t KvSequence::slots_before(const Head& head, int32_t end_position) const {
+  if (head.demoted > 0 && end_position < demoted_at_) return 0;
   size_t begin = 0, end = head.count;
   while (begin < end) {
     const size_t middle = begin + (end - begin) / 2;
@@ -99,12 +105,12 @@ KvNeed KvSequence::append_need(int tokens, int32_t first_position) const {
   KvNeed need;
   if (tokens == 0) return need;
   const KvFormat& format = pool_.format();
-  size_t& taken = format.seals ? need.open_pages : need.pages;
   for (const Head& head : heads_) {
     const uint32_t count = head.count + static_cast<uint32_t>(tokens);
-    taken += pages_for(count) - head.pages.size();
+    const size_t page_bytes = pool_.page_bytes(head.layer, format.seals);
+    need.page_bytes += (pages_for(count) - head.pages.size()) * page_bytes;
     for (size_t i = format.sealed_end(head.count); format.seals && i < format.sealed_end(count); ++i) {
-      need.pages += 1;
+      need.page_bytes += pool_.page_bytes(head.layer, false);
       const bool partial = i + 1 == head.pages.size() && head.count % page_tokens() != 0;
       const bool gap = partial && position(head, head.count - 1) + 1 != first_position;
       need.aux += i < head.pages.size() && (gap || pool_.is_explicit(head.pages[i])) ? 1 : 0;
@@ -113,7 +119,7 @@ KvNeed KvSequence::append_need(int tokens, int32_t first_position) const {
     const PageId last = head.pages.back();
     const bool gap = position(head, head.count - 1) + 1 != first_position;
     if (pool_.shared(last)) {
-      taken += 1;
+      need.page_bytes += page_bytes;
       need.aux += gap || pool_.is_explicit(last) ? 1 : 0;
     } else {
       need.aux += gap && !pool_.is_explicit(last) ? 1 : 0;
@@ -171,7 +177,7 @@ void KvSequence::extend(Head& head, int tokens, int32_t first_position) {
   const uint32_t count = head.count + static_cast<uint32_t>(tokens);
   while (head.pages.size() < pages_for(count)) {
     const auto ahead = static_cast<int32_t>(head.pages.size() * page_tokens() - head.count);
-    std::optional<PageId> page = pool_.allocate(first_position + ahead, pool_.format().seals);
+    std::optional<PageId> page = pool_.allocate(first_position + ahead, pool_.format().seals, head.layer);
     GODWIT_CHECK(page.has_value());
     head.pages.push_back(*page);
   }
@@ -184,7 +190,7 @@ void KvSequence::seal(Head& head, size_t begin, size_t end) {
   head.first_twin = static_cast<uint32_t>(begin);
   for (size_t i = begin; i < end; ++i) {
     const PageId open = head.pages[i];
-    std::optional<PageId> sealed = pool_.allocate(pool_.first_position(open));
+    std::optional<PageId> sealed = pool_.allocate(pool_.first_position(open), false, head.layer);
     GODWIT_CHECK(sealed.has_value());
     if (pool_.is_explicit(open)) pool_.copy_slots(open, *sealed);
     head.twins.push_back(open);
@@ -219,7 +225,7 @@ void KvSequence::settle() {
 
 int32_t KvSequence::shortest_exact() const {
   const KvFormat& format = pool_.format();
-  if (!format.seals) return 0;
+  if (!format.seals || format.demotes) return demoted_at_;
   int32_t least = 0;
   for (const Head& head : heads_) {
     const size_t sealed = head.twins.empty() ? format.sealed_end(head.count) : head.first_twin;
@@ -270,9 +276,11 @@ void KvSequence::truncate(int32_t end_position) {
     head.twins.clear();
     for (size_t i = pages_for(head.count); i < head.pages.size(); ++i) pool_.unref(head.pages[i]);
     head.pages.resize(pages_for(head.count));
+    head.demoted = std::min(head.demoted, static_cast<uint32_t>(head.pages.size()));
     if (head.count % page_tokens() > 0) pool_.touch(head.pages.back());  // what is appended now takes others' places
   }
   next_position_ = std::min(next_position_, end_position);
+  demoted_at_ = std::min(demoted_at_, end_position);
 }
 
 KvOutcome KvSequence::set_biases(int layer, int head, std::span<const uint32_t> slots, std::span<const float> biases) {
@@ -288,7 +296,7 @@ KvOutcome KvSequence::set_biases(int layer, int head, std::span<const uint32_t> 
   for (size_t i = 0; i < changes.size(); ++i) {
     if (!changes[i]) continue;
     const bool copied = pool_.shared(list.pages[i]);
-    (is_open(list.pages[i]) ? need.open_pages : need.pages) += copied ? 1 : 0;
+    need.page_bytes += copied ? pool_.page_bytes(layer, is_open(list.pages[i])) : 0;
     need.aux += copied || !pool_.is_explicit(list.pages[i]) ? 1 : 0;
   }
   if (size_t missing = pool_.missing_pages(need); missing > 0) return {missing};
@@ -322,7 +330,8 @@ Status KvSequence::check_integrity() const {
                     head.pages.size());
     const KvFormat& format = pool_.format();
     for (size_t page = 0; page < head.pages.size(); ++page) {
-      const bool sealed = page >= format.sealed_begin() && page < format.sealed_end(head.count);
+      const bool sealed =
+          format.demotes ? page < head.demoted : page >= format.sealed_begin() && page < format.sealed_end(head.count);
       if (is_open(head.pages[page]) != (format.seals && !sealed))
         return errorf(ErrorCode::kBadData, "layer {} head {}: page {} of {} slots has the wrong form", layer, kv_head,
                       page, head.count);
@@ -330,6 +339,7 @@ Status KvSequence::check_integrity() const {
     int32_t previous = -1;
     for (size_t slot = 0; slot < head.count; ++slot) {
       const int32_t here = position(head, slot);
+      if (slot % page_tokens() == 0 && slot <= size_t{head.demoted} * page_tokens()) previous = -1;
       if (here <= previous || here >= next_position_)
         return errorf(ErrorCode::kBadData, "layer {} head {} slot {}: position {} after {}, next token at {}", layer,
                       kv_head, slot, here, previous, next_position_);

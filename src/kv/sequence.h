@@ -3,8 +3,9 @@
 // A slot is the K and V of one token, with its position and log-count bias. The heads of a sequence may hold different
 // numbers of slots. Invariants: pages are dense, so slot i of a head is slot i % page_tokens of page i / page_tokens of
 // its list, and a head of n slots has exactly ceil(n / page_tokens) pages, which keeps ordinals (see attention.h) and
-// bytes a function of n; positions ascend strictly within a head and are below next_position(). An append after a
-// compaction fills the last page up, whose positions are then explicit; pages after it are implicit again.
+// bytes a function of n; positions ascend strictly within a head (but see demote()) and are below next_position(). An
+// append after a compaction fills the last page up, whose positions are then explicit; pages after it are implicit
+// again.
 //
 // Sharing: fork() shares pages by reference count. A shared page is never modified: an operation that must write to one
 // works on a copy. Every operation that takes memory is all or nothing; when the pool lacks pages, the outcome says how
@@ -18,6 +19,9 @@
 // others open. A step seals the pages that its last row reads sealed, after kv_write and before attention (list_seals);
 // its first rows may still read some of them open, so that both forms stay until settle() ends the step. Slots of
 // sealed pages that get another place, or other contents, are decoded and sealed again with their new neighbours.
+//
+// Where the format demotes, a head begins with the pages that demote() sealed, in the order in which it did. Positions
+// ascend strictly within each of them and over all open pages, which come after.
 //
 // Ownership: the pool outlives its sequences. Thread-safety: one thread at a time per pool.
 #pragma once
@@ -58,7 +62,8 @@ class KvSequence final : private PageHolder {
   size_t pages(int layer, int head) const { return at(layer, head).pages.size(); }
   int32_t position(int layer, int head, size_t slot) const;
   float bias(int layer, int head, size_t slot) const;
-  // The number of slots whose position is below `end_position`, which are the first ones. O(log n).
+  // The number of slots whose position is below `end_position`, which are the first ones. O(log n). A head that has
+  // demoted slots answers 0 for positions from before that: which slots are those has nothing to do with their order.
   size_t slots_before(int layer, int head, int32_t end_position) const {
     return slots_before(at(layer, head), end_position);
   }
@@ -108,6 +113,14 @@ class KvSequence final : private PageHolder {
   // are no longer needed are freed; pages whose slots stay where they are stay shared.
   KvOutcome drop(int layer, int head, std::span<const uint32_t> dropped);
   KvOutcome retain(int layer, int head, std::span<const uint32_t> kept);
+  // Seals the open slots of one head except those given (ascending indices), which stay open behind them: the new order
+  // is demotion_order(). What is sealed already does not change, so every number is rounded once. REQUIRES: the format
+  // demotes; the slots to seal are whole pages.
+  KvOutcome demote(int layer, int head, std::span<const uint32_t> kept);
+  size_t demoted(int layer, int head) const { return at(layer, head).demoted * page_tokens(); }  // the first slots
+
+  // All of `slots` slots that are not in `kept`, then those.
+  static std::vector<uint32_t> demotion_order(size_t slots, std::span<const uint32_t> kept);
 
   // biases[i] becomes the log-count bias of slot slots[i] (ascending indices): the logarithm of how many tokens it
   // stands for, added to its score.
@@ -122,11 +135,13 @@ class KvSequence final : private PageHolder {
 
  private:
   struct Head {
+    int layer = 0;
     std::vector<PageId> pages;
     uint32_t count = 0;
     // Open forms of pages [first_twin, first_twin + twins.size()), which are sealed.
     uint32_t first_twin = 0;
     std::vector<PageId> twins;
+    uint32_t demoted = 0;  // pages at the beginning that demote() sealed
   };
   struct Compaction;  // sequence_retain.cpp
 
@@ -147,13 +162,14 @@ class KvSequence final : private PageHolder {
   Compaction plan_compaction(const Head& head, std::span<const uint32_t> kept) const;
   void place(const Head& made, const Compaction& plan);
   // sequence_reseal.cpp
-  KvOutcome retain_sealed(Head& head, std::span<const uint32_t> kept);
-  void write_pages(std::span<const PageId> pages, const Tensor& k, const Tensor& v, const Buffer& beside);
+  KvOutcome retain_sealed(Head& head, std::span<const uint32_t> order, uint32_t demoted);
+  void write_pages(int layer, std::span<const PageId> pages, const Tensor& k, const Tensor& v, const Buffer& beside);
 
   KvPool& pool_;
   KvShape shape_;
   std::vector<Head> heads_;  // [layers, kv_heads]
   int32_t next_position_ = 0;
+  int32_t demoted_at_ = 0;  // next_position() at the last demote()
 };
 
 }  // namespace godwit

@@ -140,7 +140,7 @@ class World {
     const int32_t first = pair.next_position + (below(10) == 0 ? static_cast<int32_t>(below(9)) : 0);
     const size_t bytes = pool_->bytes_in_use();
     const KvNeed need = pair.real->append_need(tokens, first);
-    const size_t wanted = bytes + need.pages * format_.page_bytes() + need.aux * format_.aux_bytes();
+    const size_t wanted = bytes + need.page_bytes + need.aux * format_.aux_bytes();
     const bool appended = note(pair.real->append(tokens, first), appends_);
     EXPECT_EQ(appended, wanted <= pool_->budget_bytes());
     EXPECT_EQ(pool_->bytes_in_use(), appended ? wanted : bytes);

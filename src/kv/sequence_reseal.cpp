@@ -23,10 +23,10 @@ Result<Rows> make_rows(const KvPool& pool, size_t count) {
   return made;
 }
 
-Result<Rows> read_rows(const KvPool& pool, std::span<const KvSlot> slots) {
+Result<Rows> read_rows(const KvPool& pool, int layer, std::span<const KvSlot> slots) {
   GODWIT_ASSIGN(Rows rows, make_rows(pool, slots.size()));
-  pool.backend().kv_read({.format = pool.format(),
-                          .slab = pool.slab(),
+  pool.backend().kv_read({.format = pool.format(layer),
+                          .slab = pool.slab(layer),
                           .slots = slots,
                           .k = rows.k,
                           .v = rows.v,
@@ -38,7 +38,8 @@ Result<Rows> read_rows(const KvPool& pool, std::span<const KvSlot> slots) {
 
 // Rows are those of the pages, one after the other; an open page may have fewer than it has slots, if it is the last.
 // Pages to be sealed are written as open ones first, to `beside`, which has room for that many.
-void KvSequence::write_pages(std::span<const PageId> pages, const Tensor& k, const Tensor& v, const Buffer& beside) {
+void KvSequence::write_pages(int layer, std::span<const PageId> pages, const Tensor& k, const Tensor& v,
+                             const Buffer& beside) {
   const auto size = static_cast<int64_t>(page_tokens());
   std::vector<KvSlot> slots;
   std::vector<KvSeal> seals;
@@ -52,8 +53,8 @@ void KvSequence::write_pages(std::span<const PageId> pages, const Tensor& k, con
     const auto part = [&](const Tensor& x) {
       return Tensor(x.slice(begin, end).data, DType::kF32, {end - begin, 1, x.shape[1]});
     };
-    pool_.backend().kv_write({.format = pool_.format(),
-                              .slab = pool_.slab(),
+    pool_.backend().kv_write({.format = pool_.format(layer),
+                              .slab = pool_.slab(layer),
                               .slots = slots,
                               .k = part(k),
                               .v = part(v),
@@ -61,34 +62,41 @@ void KvSequence::write_pages(std::span<const PageId> pages, const Tensor& k, con
   }
   if (!seals.empty())
     pool_.backend().kv_seal(
-        {.format = pool_.format(), .open_slab = beside.data(), .slab = pool_.slab(), .pages = seals});
+        {.format = pool_.format(layer), .open_slab = beside.data(), .slab = pool_.slab(layer), .pages = seals});
   pool_.backend().synchronize();
 }
 
-KvOutcome KvSequence::retain_sealed(Head& head, std::span<const uint32_t> kept) {
+// Slot number order[i] becomes number i; within a page they ascend. `demoted` is Head::demoted from then on.
+KvOutcome KvSequence::retain_sealed(Head& head, std::span<const uint32_t> order, uint32_t demoted) {
   GODWIT_CHECK(head.twins.empty(), "a drop amid a step");
   const KvFormat& format = pool_.format();
+  size_t sealed_pages = 0;
+  const auto opens = [&](size_t ordinal) {
+    if (format.demotes) return ordinal >= demoted;
+    return ordinal < format.sealed_begin() || ordinal >= format.sealed_end(order.size());
+  };
   Compaction plan;
-  for (size_t i = 0; i < kept.size(); ++i) {
-    GODWIT_CHECK(kept[i] < head.count && (i == 0 || kept[i] > kept[i - 1]));
-    plan.positions.push_back(position(head, kept[i]));
-    plan.biases.push_back(pool_.bias(head.pages[kept[i] / page_tokens()], kept[i] % page_tokens()));
+  for (size_t i = 0; i < order.size(); ++i) {
+    GODWIT_CHECK(order[i] < head.count && (i % page_tokens() == 0 || order[i] > order[i - 1]));
+    plan.positions.push_back(position(head, order[i]));
+    plan.biases.push_back(pool_.bias(head.pages[order[i] / page_tokens()], order[i] % page_tokens()));
   }
   plan.stays.resize(head.pages.size());
   std::vector<KvSlot> sources;
-  for (size_t begin = 0; begin < kept.size(); begin += page_tokens()) {
-    const size_t ordinal = begin / page_tokens(), end = std::min(begin + page_tokens(), kept.size());
-    const bool open = ordinal < format.sealed_begin() || ordinal >= format.sealed_end(kept.size());
+  for (size_t begin = 0; begin < order.size(); begin += page_tokens()) {
+    const size_t ordinal = begin / page_tokens(), end = std::min(begin + page_tokens(), order.size());
+    const bool open = opens(ordinal);
     Compaction::Target target;
-    target.untouched = kept[begin] % page_tokens() == 0 && kept[end - 1] - kept[begin] == end - 1 - begin &&
-                       is_open(head.pages[kept[begin] / page_tokens()]) == open;
+    target.untouched = order[begin] % page_tokens() == 0 && order[end - 1] - order[begin] == end - 1 - begin &&
+                       is_open(head.pages[order[begin] / page_tokens()]) == open;
     if (target.untouched) {
-      target.old_page = kept[begin] / page_tokens();
+      target.old_page = order[begin] / page_tokens();
       plan.stays[target.old_page] = true;
     } else {
-      (open ? plan.need.open_pages : plan.need.pages) += 1;
+      plan.need.page_bytes += pool_.page_bytes(head.layer, open);
+      sealed_pages += open ? 0 : 1;
       for (size_t i = begin; i < end; ++i) {
-        sources.push_back({head.pages[kept[i] / page_tokens()], static_cast<uint32_t>(kept[i] % page_tokens())});
+        sources.push_back({head.pages[order[i] / page_tokens()], static_cast<uint32_t>(order[i] % page_tokens())});
         target.is_explicit |=
             plan.biases[i] != 0 || plan.positions[i] != plan.positions[begin] + static_cast<int32_t>(i - begin);
       }
@@ -99,15 +107,17 @@ KvOutcome KvSequence::retain_sealed(Head& head, std::span<const uint32_t> kept) 
   for (size_t i = 0; i < head.pages.size(); ++i)
     if (!plan.stays[i] && !pool_.shared(head.pages[i])) plan.need.freed_bytes += pool_.bytes(head.pages[i]);
   if (size_t missing = pool_.missing_pages(plan.need); missing > 0) return {missing};
-  auto rows = read_rows(pool_, sources);
-  auto beside = pool_.backend().allocate(plan.need.pages * format.open_format().page_bytes());
-  if (!rows || !beside) return {std::max<size_t>(1, plan.need.pages + plan.need.open_pages)};
+  auto rows = read_rows(pool_, head.layer, sources);
+  auto beside = pool_.backend().allocate(sealed_pages * format.open_format().page_bytes());
+  if (!rows || !beside) return {std::max<size_t>(1, plan.need.page_bytes / pool_.smallest_page_bytes())};
 
   // Everything is read: what goes may go before its successor comes.
   for (size_t i = 0; i < head.pages.size(); ++i)
     if (!plan.stays[i]) pool_.unref(head.pages[i]);
   Head made;
-  made.count = static_cast<uint32_t>(kept.size());
+  made.layer = head.layer;
+  made.count = static_cast<uint32_t>(order.size());
+  made.demoted = demoted;
   std::vector<PageId> changed;
   for (size_t ordinal = 0; ordinal < plan.targets.size(); ++ordinal) {
     const Compaction::Target& target = plan.targets[ordinal];
@@ -115,16 +125,42 @@ KvOutcome KvSequence::retain_sealed(Head& head, std::span<const uint32_t> kept) 
       made.pages.push_back(head.pages[target.old_page]);
       continue;
     }
-    const bool open = ordinal < format.sealed_begin() || ordinal >= format.sealed_end(kept.size());
-    std::optional<PageId> page = pool_.allocate(0, open);
+    std::optional<PageId> page = pool_.allocate(0, opens(ordinal), head.layer);
     GODWIT_CHECK(page.has_value());
     made.pages.push_back(*page);
     changed.push_back(*page);
   }
   place(made, plan);
   head = std::move(made);
-  write_pages(changed, rows->k, rows->v, *beside);
+  write_pages(head.layer, changed, rows->k, rows->v, *beside);
   return {};
+}
+
+std::vector<uint32_t> KvSequence::demotion_order(size_t slots, std::span<const uint32_t> kept) {
+  std::vector<uint32_t> order;
+  for (uint32_t slot = 0, next = 0; slot < slots; ++slot) {
+    if (next < kept.size() && kept[next] == slot) {
+      ++next;
+    } else {
+      order.push_back(slot);
+    }
+  }
+  order.insert(order.end(), kept.begin(), kept.end());
+  GODWIT_CHECK(order.size() == slots, "slots to keep must ascend and exist");
+  return order;
+}
+
+KvOutcome KvSequence::demote(int layer, int head, std::span<const uint32_t> kept) {
+  Head& list = at(layer, head);
+  GODWIT_CHECK(pool_.format().demotes);
+  const size_t before = demoted(layer, head), sealed = list.count - kept.size();
+  GODWIT_CHECK(sealed >= before && sealed % page_tokens() == 0 && (kept.empty() || kept[0] >= before),
+               "{} of {} slots, {} of them sealed", sealed, list.count, before);
+  if (sealed == before) return {};
+  const std::vector<uint32_t> order = demotion_order(list.count, kept);
+  KvOutcome outcome = retain_sealed(list, order, static_cast<uint32_t>(sealed / page_tokens()));
+  if (outcome) demoted_at_ = next_position_;
+  return outcome;
 }
 
 Status KvSequence::rewrite(int layer, int head, std::span<const uint32_t> slots, std::span<const float> keys,
@@ -149,8 +185,8 @@ Status KvSequence::rewrite(int layer, int head, std::span<const uint32_t> slots,
     backend.upload(rows.k.data, std::as_bytes(keys));
     backend.upload(rows.v.data, std::as_bytes(values));
     const auto count = static_cast<int64_t>(slots.size()), numbers = static_cast<int64_t>(dim);
-    backend.kv_write({.format = pool_.format(),
-                      .slab = pool_.slab(),
+    backend.kv_write({.format = pool_.format(layer),
+                      .slab = pool_.slab(layer),
                       .slots = places,
                       .k = Tensor(rows.k.data, DType::kF32, {count, 1, numbers}),
                       .v = Tensor(rows.v.data, DType::kF32, {count, 1, numbers})});
@@ -165,13 +201,13 @@ Status KvSequence::rewrite(int layer, int head, std::span<const uint32_t> slots,
     const uint32_t filled = std::min(page_tokens(), list.count - ordinal * page_tokens());
     std::vector<KvSlot> all;
     for (uint32_t slot = 0; slot < filled; ++slot) all.push_back({list.pages[ordinal], slot});
-    GODWIT_ASSIGN(Rows rows, read_rows(pool_, all));
+    GODWIT_ASSIGN(Rows rows, read_rows(pool_, layer, all));
     for (size_t i = begin; i < end; ++i) {
       const size_t at = slots[i] % page_tokens() * dim * sizeof(float);
       backend.upload(rows.k.data + at, std::as_bytes(keys.subspan(i * dim, dim)));
       backend.upload(rows.v.data + at, std::as_bytes(values.subspan(i * dim, dim)));
     }
-    write_pages({&list.pages[ordinal], 1}, rows.k, rows.v, beside);
+    write_pages(layer, {&list.pages[ordinal], 1}, rows.k, rows.v, beside);
   }
   return {};
 }

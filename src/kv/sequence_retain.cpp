@@ -36,7 +36,7 @@ KvSequence::Compaction KvSequence::plan_compaction(const Head& head, std::span<c
         target.is_explicit |=
             plan.biases[i] != 0 || plan.positions[i] != plan.positions[begin] + static_cast<int32_t>(i - begin);
       if (reusable.empty()) {
-        plan.need.pages += 1;
+        plan.need.page_bytes += pool_.page_bytes(head.layer, false);
         plan.need.aux += target.is_explicit ? 1 : 0;
       } else {
         target.old_page = reusable.back();
@@ -51,7 +51,7 @@ KvSequence::Compaction KvSequence::plan_compaction(const Head& head, std::span<c
   }
   for (size_t i = 0; i < head.pages.size(); ++i) {
     if (plan.stays[i] || pool_.shared(head.pages[i])) continue;
-    plan.need.freed_pages += 1;
+    plan.need.freed_page_bytes += pool_.page_bytes(head.layer, false);
     plan.need.freed_aux += pool_.is_explicit(head.pages[i]) ? 1 : 0;
   }
   return plan;
@@ -60,17 +60,19 @@ KvSequence::Compaction KvSequence::plan_compaction(const Head& head, std::span<c
 KvOutcome KvSequence::retain(int layer, int head, std::span<const uint32_t> kept) {
   Head& list = at(layer, head);
   if (kept.size() == list.count) return {};
-  if (pool_.format().seals) return retain_sealed(list, kept);
+  GODWIT_CHECK(list.demoted == 0, "a head that has demoted slots drops none");
+  if (pool_.format().seals) return retain_sealed(list, kept, 0);
   const Compaction plan = plan_compaction(list, kept);
   if (size_t missing = pool_.missing_pages(plan.need); missing > 0) return {missing};
 
   Head made;
+  made.layer = layer;
   made.count = static_cast<uint32_t>(kept.size());
   std::vector<KvMove> moves;
   for (size_t ordinal = 0; ordinal < plan.targets.size(); ++ordinal) {
     const Compaction::Target& target = plan.targets[ordinal];
     if (target.old_page == Compaction::kFresh) {
-      std::optional<PageId> page = pool_.allocate(0);
+      std::optional<PageId> page = pool_.allocate(0, false, layer);
       GODWIT_CHECK(page.has_value());
       made.pages.push_back(*page);
     } else {
@@ -85,7 +87,7 @@ KvOutcome KvSequence::retain(int layer, int head, std::span<const uint32_t> kept
       if (from.page != to.page || from.slot != to.slot) moves.push_back({from, to});
     }
   }
-  if (!moves.empty()) pool_.backend().kv_move(pool_.format(), pool_.slab(), pool_.slab(), moves);
+  if (!moves.empty()) pool_.backend().kv_move(pool_.format(layer), pool_.slab(layer), pool_.slab(layer), moves);
 
   // Give back before taking: the aux entries may need the room.
   for (size_t i = 0; i < list.pages.size(); ++i)

@@ -83,7 +83,7 @@ TEST_F(KvSequenceTest, AppendIsAllOrNothingAndSaysWhatIsMissing) {
   EXPECT_EQ(second.append(8).missing_pages, kHeads - 1);
   EXPECT_EQ(second.next_position(), 0);
   EXPECT_EQ(pool->pages_in_use(), kHeads);
-  EXPECT_EQ(second.append_need(8).pages, 2 * kHeads);
+  EXPECT_EQ(second.append_need(8).page_bytes, 2 * kHeads * kFormat.page_bytes());
   expect_sound({first.get(), &second});
   first.reset();
   EXPECT_TRUE(second.append(8));

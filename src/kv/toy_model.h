@@ -27,19 +27,17 @@ class Toy {
   explicit Toy(const KvRetentionOptions& options, int threads = 1, size_t pool_bytes = kToyBytes,
                const KvFormat& format = kToyFormat)
       : backend_(std::move(*make_cpu_backend({threads, ""}))),
-        pool_(std::move(*KvPool::create(*backend_, format, pool_bytes))),
+        rules_(rules_of(options, format)),
+        pool_(std::move(*KvPool::create(*backend_, rules_->format, pool_bytes))),
         sequence_(std::make_unique<KvSequence>(*pool_, kToyShape)) {
-    auto rules = KvRetentionRules::make(options, kToyShape, format, kToyHeads);
-    EXPECT_TRUE(rules.has_value()) << options.policy << ": " << rules.error().message;
-    rules_ = *rules;
     retention_ = std::make_unique<KvRetention>(rules_, *sequence_);
   }
   // A fork of another.
   explicit Toy(const Toy& other)
       : backend_(other.backend_),
+        rules_(other.rules_),
         pool_(other.pool_),
         sequence_(other.sequence_->fork()),
-        rules_(other.rules_),
         retention_(std::make_unique<KvRetention>(*other.retention_, *sequence_)) {}
 
   const KvSequence& sequence() const { return *sequence_; }
@@ -80,6 +78,26 @@ class Toy {
       for (int head = 0; head < kToyShape.kv_heads; ++head) list.push_back(positions(layer, head));
     return list;
   }
+
+  // K and V of a head as its pages have them, [slots, head_dim] each, with positions; and as the model wrote them.
+  std::pair<std::vector<float>, std::vector<float>> read(int layer, int head) const {
+    std::vector<PageRef> pages;
+    sequence_->list_pages(layer, head, 0, sequence_->pages(layer, head), pages);
+    std::vector<KvSlot> slots;
+    for (const PageRef& page : pages)
+      for (uint32_t i = 0; i < page.count; ++i) slots.push_back({page.page, i});
+    const auto rows = static_cast<int64_t>(slots.size()), dim = int64_t{pool_->format().head_dim};
+    std::vector<float> k(static_cast<size_t>(rows * dim)), v(k.size());
+    backend_->kv_read({.format = pool_->format(),
+                       .slab = pool_->slab(),
+                       .slots = slots,
+                       .k = Tensor(k.data(), DType::kF32, {rows, dim}),
+                       .v = Tensor(v.data(), DType::kF32, {rows, dim}),
+                       .open_slab = pool_->open_slab()});
+    return {k, v};
+  }
+  static float key(int layer, int32_t position, int head, int d) { return number(2, layer, position, head, d); }
+  static float value(int layer, int32_t position, int head, int d) { return number(3, layer, position, head, d); }
 
   // The weight of every position for a query, in fp64, if it sees everything before it.
   static std::vector<double> weights(int layer, int head, int32_t position) {
@@ -162,10 +180,16 @@ class Toy {
     retention_->attended(layer, args);
   }
 
+  static std::shared_ptr<const KvRetentionRules> rules_of(const KvRetentionOptions& options, const KvFormat& format) {
+    auto rules = KvRetentionRules::make(options, kToyShape, format, kToyHeads);
+    EXPECT_TRUE(rules.has_value()) << options.policy << ": " << rules.error().message;
+    return *rules;
+  }
+
   std::shared_ptr<Backend> backend_;
+  std::shared_ptr<const KvRetentionRules> rules_;
   std::shared_ptr<KvPool> pool_;
   std::unique_ptr<KvSequence> sequence_;
-  std::shared_ptr<const KvRetentionRules> rules_;
   std::unique_ptr<KvRetention> retention_;
 };
 

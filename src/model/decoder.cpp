@@ -138,18 +138,21 @@ class Step {
                   slots_.begin() + static_cast<ptrdiff_t>(segment.row_begin) * c_.kv_heads);
       }
     }
-    be_.kv_write({.format = pool().format(),
-                  .slab = pool().slab(),
+    const int number = static_cast<int>(layer);
+    be_.kv_write({.format = pool().format(number),
+                  .slab = pool().slab(number),
                   .slots = slots_,
                   .k = k,
                   .v = v,
                   .open_slab = pool().open_slab()});
     seals_.clear();
     for (const PlannedSegments& group : in_.groups)
-      for (const AttentionSegment& segment : group.segments)
-        segment.sequence->list_seals(static_cast<int>(layer), seals_);
+      for (const AttentionSegment& segment : group.segments) segment.sequence->list_seals(number, seals_);
     if (!seals_.empty())
-      be_.kv_seal({.format = pool().format(), .open_slab = pool().open_slab(), .slab = pool().slab(), .pages = seals_});
+      be_.kv_seal({.format = pool().format(number),
+                   .open_slab = pool().open_slab(),
+                   .slab = pool().slab(number),
+                   .pages = seals_});
   }
 
   void attend(size_t layer, const Tensor& q) {
@@ -160,8 +163,8 @@ class Step {
       group.planner->add(
           {.layer = static_cast<int>(layer), .window = settings.window, .segments = group.segments, .q = q}, plan_);
     AttentionArgs args;
-    args.format = pool().format();
-    args.slab = pool().slab();
+    args.format = pool().format(static_cast<int>(layer));
+    args.slab = pool().slab(static_cast<int>(layer));
     args.open_slab = pool().open_slab();
     args.aux = pool().aux_slab();
     args.plan = &plan_;

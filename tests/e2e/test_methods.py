@@ -9,7 +9,7 @@ def test_json_fields(godwit):
     for table in ("kv_codecs", "kv_policies", "prefill", "decode"):
         for row in report[table]:
             fields = {"name", "description", "reference", "parameters"}
-            assert set(row) == fields | ({"needs_budget"} if table == "kv_policies" else set())
+            assert set(row) == fields | ({"needs_budget", "demotes"} if table == "kv_policies" else set())
             assert row["name"] and row["description"]
     assert {"f32", "f16", "bf16", "q8", "q4", "kivi", "mustafar"} <= {row["name"] for row in report["kv_codecs"]}
     assert "dense" in {row["name"] for row in report["prefill"]} & {row["name"] for row in report["decode"]}
@@ -28,9 +28,10 @@ def test_everything_listed_can_be_used(godwit):
     for option, table in (("--kv-codec", "kv_codecs"), ("--prefill", "prefill"), ("--decode", "decode")):
         for row in report[table]:
             # The built-in model: its heads are of a size that every codec takes.
-            answer = godwit.json("run", "-p", "The cat", "-n", "2", option, row["name"])
+            name = f"kvtuner:bits={'-'.join(['84'] * 10)}" if row["name"] == "kvtuner" else row["name"]
+            answer = godwit.json("run", "-p", "The cat", "-n", "2", option, name)
             assert answer["completion_tokens"] == 2
-            assert option != "--kv-codec" or answer["kv_codec"] == row["name"]
+            assert option != "--kv-codec" or answer["kv_codec"] == name
 
 
 def test_every_policy_listed_can_be_used(godwit, page, tmp_path):
@@ -40,6 +41,8 @@ def test_every_policy_listed_can_be_used(godwit, page, tmp_path):
     whole = godwit.json(*ask)
     assert whole["kv_policy"] == ""
     for row in godwit.json("methods")["kv_policies"]:
+        if row["demotes"]:
+            continue  # test_demotion.py: heads of this model are too small for codecs that seal
         policy = f"{row['name']}:gates={gates}" if row["name"] in ("duo", "razor") else row["name"]
         answer = godwit.json(*ask, "--kv-policy", policy, "--kv-budget", "192", "--kv-trigger", "prefill")
         assert answer["kv_policy"] == policy and answer["completion_tokens"] == 4

@@ -52,7 +52,7 @@ class Resa final : public AttentionPlanner {
     pages_.clear();
     sequence.list_pages(request.layer, head, begin_slot / page_tokens, (end_slot + page_tokens - 1) / page_tokens,
                         pages_, end_slot - 1);
-    keep_best(pool, head, sequence.shape().kv_heads);
+    keep_best(pool, request.layer, head, sequence.shape().kv_heads);
     plan.tiles.push_back({.row_begin = row,
                           .row_end = row + 1,
                           .kv_head = head,
@@ -62,12 +62,12 @@ class Resa final : public AttentionPlanner {
   }
 
   // Of pages_; the last one always stays.
-  void keep_best(const KvPool& pool, int head, int kv_heads) {
+  void keep_best(const KvPool& pool, int layer, int head, int kv_heads) {
     const auto wanted = static_cast<size_t>(std::ceil(share_ * static_cast<double>(pages_.size())));
     const size_t keep = std::max({wanted, least_, size_t{1}});
     if (pages_.size() <= keep) return;
     const std::span older(pages_.data(), pages_.size() - 1);  // all of them full
-    bounds_.update(pool, older);
+    bounds_.update(pool, layer, older);
     mean_query(static_cast<size_t>(head), static_cast<size_t>(kv_heads), static_cast<size_t>(pool.format().head_dim));
     scores_.resize(older.size());
     for (size_t i = 0; i < older.size(); ++i) scores_[i] = bounds_.score(older[i].page, mean_);

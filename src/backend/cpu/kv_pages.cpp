@@ -234,7 +234,7 @@ void kv_seal(Context& context, const KvSealArgs& args) {
   context.pool.parallel_for(static_cast<int64_t>(args.pages.size()), [&](int64_t item) {
     const KvSeal& seal = args.pages[static_cast<size_t>(item)];
     const std::byte* open = args.open_slab + page_index(seal.open) * open_format.page_bytes();
-    std::byte* sealed = args.slab + seal.sealed * sizes.page_bytes;
+    std::byte* sealed = args.slab + page_index(seal.sealed) * sizes.page_bytes;
     if (args.format.is_sparse()) {
       for (size_t i = 0; i < 2; ++i) seal_sparse(open_halves[i], halves[i], sizes, open, sealed);
       return;
@@ -268,8 +268,8 @@ void kv_move(const KvFormat& format, std::byte* to_slab, const std::byte* from_s
   const size_t bytes = sizes.element_bytes;
   for (const KvMove& move : moves) {
     GODWIT_CHECK(move.from.slot < sizes.page_tokens && move.to.slot < sizes.page_tokens);
-    const std::byte* from = from_slab + move.from.page * sizes.page_bytes;
-    std::byte* to = to_slab + move.to.page * sizes.page_bytes;
+    const std::byte* from = from_slab + page_index(move.from.page) * sizes.page_bytes;
+    std::byte* to = to_slab + page_index(move.to.page) * sizes.page_bytes;
     if (format.has_codes()) {
       for (const PageHalf& half : {PageHalf::keys(format), PageHalf::values(format)})
         move_codes(half, from, move.from.slot, to, move.to.slot, sizes.head_dim);

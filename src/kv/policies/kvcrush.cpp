@@ -95,7 +95,7 @@ Result<std::unique_ptr<const KvPolicy>> make(const MethodArgs& args, const KvSha
   if (base.starts_with("kvcrush"))
     return errorf(ErrorCode::kInvalidArgument, "base of KV policy 'kvcrush' is itself; give another policy");
   GODWIT_ASSIGN(const NamedKvPolicy chosen, make_kv_policy(base, shape));
-  if (!chosen.row->needs_budget || chosen.policy->merges())
+  if (!chosen.row->needs_budget || chosen.row->demotes || chosen.policy->merges())
     return errorf(ErrorCode::kInvalidArgument, "base of KV policy 'kvcrush' is '{}', which drops nothing by a budget",
                   chosen.row->info.name);
   GODWIT_ASSIGN(const double share, args.real("share", 0, 1));
