@@ -31,6 +31,7 @@ void add_inspect(Program& program);
 void add_tokenize(Program& program);
 void add_quantize(Program& program);
 void add_tune(Program& program);
+void add_tune_codecs(Program& program, CLI::App& tune);
 void add_methods(Program& program);
 
 // The job that mpirun started this process in, or null; main() joins it and leaves it.

@@ -38,13 +38,14 @@ Result<Rows> read_rows(const KvPool& pool, std::span<const KvSlot> slots) {
 
 // Rows are those of the pages, one after the other; an open page may have fewer than it has slots, if it is the last.
 // Pages to be sealed are written as open ones first, to `beside`, which has room for that many.
-void KvSequence::write_pages(std::span<const PageId> pages, const Tensor& k, const Tensor& v, const Buffer& beside) {
+void KvSequence::write_pages(uint32_t table, std::span<const PageId> pages, const Tensor& k, const Tensor& v,
+                             const Buffer& beside) {
   const auto size = static_cast<int64_t>(page_tokens());
   std::vector<KvSlot> slots;
   std::vector<KvSeal> seals;
   for (size_t i = 0; i < pages.size(); ++i) {
     const bool open = is_open(pages[i]);
-    if (!open) seals.push_back({static_cast<PageId>(seals.size()) | kOpenPage, pages[i]});
+    if (!open) seals.push_back({static_cast<PageId>(seals.size()) | kOpenPage, pages[i], table});
     const int64_t begin = static_cast<int64_t>(i) * size, end = std::min(k.shape[0], begin + size);
     slots.clear();
     for (uint32_t slot = 0; slot < static_cast<uint32_t>(end - begin); ++slot)
@@ -123,7 +124,7 @@ KvOutcome KvSequence::retain_sealed(Head& head, std::span<const uint32_t> kept) 
   }
   place(made, plan);
   head = std::move(made);
-  write_pages(changed, rows->k, rows->v, *beside);
+  write_pages(table_of(head), changed, rows->k, rows->v, *beside);
   return {};
 }
 
@@ -171,7 +172,7 @@ Status KvSequence::rewrite(int layer, int head, std::span<const uint32_t> slots,
       backend.upload(rows.k.data + at, std::as_bytes(keys.subspan(i * dim, dim)));
       backend.upload(rows.v.data + at, std::as_bytes(values.subspan(i * dim, dim)));
     }
-    write_pages({&list.pages[ordinal], 1}, rows.k, rows.v, beside);
+    write_pages(table_of(list), {&list.pages[ordinal], 1}, rows.k, rows.v, beside);
   }
   return {};
 }
