@@ -67,7 +67,10 @@ TEST(CodecFit, CodebooksOfAModelLeaveItsLogitsWhereTheyAre) {
   fit.tokens = 600;
   fit.iterations = 4;
   int heads = 0;
-  fit.on_progress = [&](int done, int total) { heads = done, EXPECT_EQ(total, 20); };
+  fit.on_progress = [&](int done, int total) {
+    heads = done;
+    EXPECT_EQ(total, 20);
+  };
   options.kv_codec = "f16";
   std::vector<CodecTable> tables = value_of(fit_codebooks(open(options), book(), fit));
   EXPECT_EQ(heads, 20);
@@ -99,9 +102,11 @@ TEST(CodecFit, MeanSquaresOfQueries) {
 TEST(CodecFit, WhatCannotBeFittedIsRefused) {
   const Engine engine = open(options_for("qwen3"));
   expect_error(fit_queries(engine, "Too short.", {}), ErrorCode::kInvalidArgument, "too few");
-  expect_error(fit_codebooks(engine, book(), {.tokens = 100}), ErrorCode::kInvalidArgument, "512 at least");
-  expect_error(fit_codebooks(engine, book(), {.width = 3}), ErrorCode::kInvalidArgument, "2 or 4");
-  expect_error(fit_codebooks(engine, book(), {.tokens = 512, .width = 4}), ErrorCode::kUnsupported, "multiple of 64");
+  CodebookFitOptions few, three, four;
+  few.tokens = 100, three.width = 3, four.width = 4;
+  expect_error(fit_codebooks(engine, book(), few), ErrorCode::kInvalidArgument, "512 at least");
+  expect_error(fit_codebooks(engine, book(), three), ErrorCode::kInvalidArgument, "2 or 4");
+  expect_error(fit_codebooks(engine, book(), four), ErrorCode::kUnsupported, "multiple of 64");
 }
 
 }  // namespace
