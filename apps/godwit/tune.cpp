@@ -92,6 +92,7 @@ void add_tune(Program& program) {
   add("razor", "Gates of heads from what they attend to in repeated random tokens; needs no text", false);
   add("duo", "Gates of heads from what they attend to when they answer questions about a text", true);
   add_tune_bits(program, *verb);
+  add_tune_codecs(program, *verb);
 }
 
 }  // namespace godwit::cli

@@ -32,6 +32,7 @@ void add_tokenize(Program& program);
 void add_quantize(Program& program);
 void add_tune(Program& program);
 void add_tune_bits(Program& program, CLI::App& tune);
+void add_tune_codecs(Program& program, CLI::App& tune);
 void add_methods(Program& program);
 
 // The job that mpirun started this process in, or null; main() joins it and leaves it.

@@ -10,7 +10,7 @@
 namespace godwit {
 namespace {
 
-constexpr KvFormat kFormat{.dtype = DType::kF32, .head_dim = 1, .page_tokens = 4};
+const KvFormat kFormat{.dtype = DType::kF32, .head_dim = 1, .page_tokens = 4};
 constexpr KvShape kShape{.layers = 2, .kv_heads = 3};
 
 class PlanTest : public testing::Test {

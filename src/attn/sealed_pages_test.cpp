@@ -10,6 +10,7 @@
 #include "attn/dense.h"
 #include "backend/kv_codes.h"
 #include "kv/codec.h"
+#include "kv/codec_tables.h"
 #include "tensor/half.h"
 
 namespace godwit {
@@ -56,6 +57,10 @@ struct Text {
         v(draw(k.size(), seed + 1)),
         sealed_k(k),
         sealed_v(v) {
+    if (format.sealed_form) {
+      seal(*format.sealed_form);
+      return;
+    }
     for (size_t line = 0; line < k.size(); line += kDim) {
       const std::vector<float> token_k(k.begin() + at(line), k.begin() + at(line + kDim));
       const std::vector<float> token_v(v.begin() + at(line), v.begin() + at(line + kDim));
@@ -75,6 +80,24 @@ struct Text {
         copy_line(through_codes(line, format.k_bits), sealed_k, page * kPage * kRow + dim, kRow);
       }
   }
+  // By the form's scalar reference, each KV head with its table.
+  void seal(const PageForm& form) {
+    std::vector<std::byte> bytes(form.k_bytes() + form.v_bytes());
+    std::vector<float> page_k(size_t{kPage} * kDim), page_v(page_k.size());
+    for (size_t page = 0; (page + 1) * kPage * kRow <= k.size(); ++page)
+      for (size_t head = 0; head < kKvHeads; ++head) {
+        const auto place = [&](size_t t, size_t d) { return (page * kPage + t) * kRow + head * kDim + d; };
+        for (size_t t = 0; t < kPage; ++t)
+          for (size_t d = 0; d < kDim; ++d)
+            page_k[d * kPage + t] = k[place(t, d)], page_v[t * kDim + d] = v[place(t, d)];
+        form.seal(static_cast<uint32_t>(head), page_k.data(), page_v.data(), bytes.data());
+        for (size_t t = 0; t < kPage; ++t)
+          for (size_t d = 0; d < kDim; ++d) {
+            sealed_k[place(t, d)] = form.key(bytes.data(), t, d);
+            sealed_v[place(t, d)] = form.value(bytes.data(), t, d);
+          }
+      }
+  }
   static ptrdiff_t at(size_t i) { return static_cast<ptrdiff_t>(i); }
   static void copy_line(const std::vector<float>& from, std::vector<float>& to, size_t begin, size_t step) {
     for (size_t i = 0; i < from.size(); ++i) to[begin + i * step] = from[i];
@@ -89,8 +112,26 @@ class SealedPages : public ::testing::TestWithParam<std::string> {
   void use(const std::string& simd, int threads = 2) {
     pool_.reset();
     backend_ = make_guarded_backend({.threads = threads, .simd = simd}).value();
-    format_ = make_kv_format(GetParam(), kDim).value();
+    format_ = make_kv_format(with_file(GetParam()), kDim).value();
     pool_ = KvPool::create(*backend_, format_, 200 * format_.open_format().page_bytes()).value();
+  }
+  // FILE becomes the name of a side file for the two KV heads.
+  static std::string with_file(std::string spec) {
+    const size_t at = spec.find("FILE");
+    if (at == std::string::npos) return spec;
+    const bool million = spec.starts_with("million");
+    const std::string path = testing::TempDir() + (million ? "sealed_pages_million.gguf" : "sealed_pages_think.gguf");
+    if (million) {
+      const size_t book = size_t{kKvHeads} * kDim * 256;
+      EXPECT_TRUE(write_codec_tables(
+          "million", "a test", {{"width", 2}},
+          {{"k", {kKvHeads, kDim, 256}, draw(book, 21)}, {"v", {kKvHeads, kDim, 256}, draw(book, 22)}}, path));
+    } else {
+      std::vector<float> squares = draw(kRow, 23);
+      for (float& x : squares) x = x * x;
+      EXPECT_TRUE(write_codec_tables("think", "a test", {}, {{"queries", {kKvHeads, kDim}, squares}}, path));
+    }
+    return spec.replace(at, 4, path);
   }
   std::unique_ptr<KvSequence> make() {
     return std::make_unique<KvSequence>(*pool_, KvShape{.layers = 1, .kv_heads = kKvHeads});
@@ -302,7 +343,10 @@ TEST_P(SealedPages, ANanReachesNoOtherToken) {
 INSTANTIATE_TEST_SUITE_P(Codecs, SealedPages,
                          ::testing::Values("kivi:last=0", "kivi", "kivi:k=4,v=4,last=64,first=64", "kivi:k=4",
                                            "q4:last=128", "q4:first=64", "q4:k=8,last=64,first=128", "mustafar:last=0",
-                                           "mustafar:k=0.7,v=0.3,last=64,first=64"),
+                                           "mustafar:k=0.7,v=0.3,last=64,first=64", "ksort:last=0",
+                                           "ksort:k=8,sort=off,first=64", "think:last=0",
+                                           "think:drop=0.7,file=FILE,first=64", "gear:last=0",
+                                           "gear:k=4,v=4,rank=1,extremes=3,first=64", "million:file=FILE,last=0"),
                          [](const auto& test) {
                            std::string name = test.param;
                            for (char& c : name)

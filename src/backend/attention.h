@@ -76,7 +76,7 @@ struct AttentionArgs {
   const std::function<void()>* poll = nullptr;  // optional; the calling thread calls it now and then
 
   const std::byte* page(const PageRef& ref) const {
-    return (is_open(ref.page) ? open_slab : slab) + page_index(ref.page) * format.form(ref.page).page_bytes();
+    return (is_open(ref.page) ? open_slab : slab) + page_index(ref.page) * format.page_bytes(ref.page);
   }
 };
 

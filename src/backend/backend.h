@@ -103,6 +103,7 @@ struct KvReadArgs {
 // Open pages become codes. Every slot of them is written.
 struct KvSeal {
   PageId open, sealed;  // the first is marked kOpenPage
+  uint32_t table = 0;   // of the format's sealed_form: layer * kv_heads + KV head
 };
 struct KvSealArgs {
   KvFormat format;  // of the sealed pages

@@ -10,7 +10,9 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
+#include "backend/page_form.h"
 #include "tensor/dtype.h"
 
 namespace godwit {
@@ -51,12 +53,14 @@ struct KvFormat {
   int open_last = 0;   // slots before the page of a query that it reads from open pages, whole pages
   // Pages are sealed where KvSequence::demote() says so, and nowhere else; those slots are then what it is to spare.
   bool demotes = false;
+  // How sealed pages are stored, if neither as the codes nor as the numbers above.
+  std::shared_ptr<const PageForm> sealed_form = nullptr;
 
   bool operator==(const KvFormat&) const = default;
 
   bool has_codes() const { return k_bits != 0; }
   bool is_sparse() const { return k_keep != 0; }
-  bool packed() const { return has_codes() || is_sparse(); }
+  bool packed() const { return has_codes() || is_sparse() || sealed_form != nullptr; }
   KvFormat open_format() const { return {.dtype = DType::kF16, .head_dim = head_dim, .page_tokens = page_tokens}; }
   KvFormat form(PageId page) const { return is_open(page) ? open_format() : *this; }
   size_t sealed_begin() const { return static_cast<size_t>(open_first / page_tokens); }
@@ -73,9 +77,14 @@ struct KvFormat {
     const size_t open = (static_cast<size_t>(open_first + open_last) + step) / size + 2;
     return pages * page_bytes() + (seals ? std::min(pages, open) * open_format().page_bytes() : 0);
   }
-  size_t k_bytes() const { return half_bytes(k_bits, k_keep, k_by_dim ? head_dim : page_tokens); }
-  size_t v_bytes() const { return half_bytes(v_bits, v_keep, page_tokens); }
+  size_t k_bytes() const {
+    return sealed_form ? sealed_form->k_bytes() : half_bytes(k_bits, k_keep, k_by_dim ? head_dim : page_tokens);
+  }
+  size_t v_bytes() const { return sealed_form ? sealed_form->v_bytes() : half_bytes(v_bits, v_keep, page_tokens); }
   size_t page_bytes() const { return k_bytes() + v_bytes(); }
+  // Of form(page), which they do not copy: attention asks for every page.
+  size_t k_bytes(PageId page) const { return is_open(page) ? open_format().k_bytes() : k_bytes(); }
+  size_t page_bytes(PageId page) const { return is_open(page) ? open_format().page_bytes() : page_bytes(); }
   // Explicit slot data of a page that was compacted or merged: int32 position[page_tokens], float bias[page_tokens].
   size_t aux_bytes() const { return static_cast<size_t>(page_tokens) * (sizeof(int32_t) + sizeof(float)); }
 

@@ -8,6 +8,7 @@
 #include "engine/open.h"
 #include "engine/team.h"
 #include "kv/codec.h"
+#include "kv/codec_tables.h"
 #include "text/tool_calls.h"
 #include <godwit/engine.h>
 
@@ -117,6 +118,7 @@ Status Engine::Impl::load(const ModelSource& source) {
                     "repair=0 or no policy",
                     options.decode, options.kv_policy);
   }
+  GODWIT_TRY(check_codec_tables(format, shape, options.kv_codec));
   if (!options.kv_policy.empty()) {
     GODWIT_ASSIGN(retention, KvRetentionRules::make({.policy = options.kv_policy,
                                                      .budget = options.kv_budget,

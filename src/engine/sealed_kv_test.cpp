@@ -24,7 +24,7 @@ EngineOptions with_codec(std::string codec, int chunk = 512) {
 
 TEST(SealedKvEngine, ChunksDoNotMatter) {
   const auto first = prompt(300), rest = prompt(20, 5);
-  for (const char* codec : {"kivi:last=64", "q4:last=64,first=64"}) {
+  for (const char* codec : {"kivi:last=64", "q4:last=64,first=64", "ksort:last=0", "gear:last=64"}) {
     const auto want = logits_of(open(with_codec(codec)), first, rest);
     for (int chunk : {50, 64}) EXPECT_EQ(logits_of(open(with_codec(codec, chunk)), first, rest), want) << codec;
   }
@@ -35,7 +35,8 @@ TEST(SealedKvEngine, ChunksDoNotMatter) {
 TEST(SealedKvEngine, NeutralIsF16) {
   const auto first = prompt(300), rest = prompt(20, 5);
   const auto want = logits_of(open(with_codec("f16")), first, rest);
-  for (const char* codec : {"kivi:last=1024", "q4:first=1024"}) {
+  for (const char* codec : {"kivi:last=1024", "q4:first=1024", "ksort:last=1024", "gear:first=1024", "think:last=1024",
+                            "think:drop=0,last=0"}) {
     const auto got = logits_of(open(with_codec(codec)), first, rest);
     ASSERT_EQ(got.size(), want.size());
     double square = 0, difference = 0;
@@ -48,7 +49,7 @@ TEST(SealedKvEngine, NeutralIsF16) {
 }
 
 TEST(SealedKvEngine, RewindingGivesWhatAColdSessionGives) {
-  for (const char* codec : {"kivi:last=0", "q4:last=64"}) {
+  for (const char* codec : {"kivi:last=0", "q4:last=64", "ksort:last=0"}) {
     const Engine engine = open(with_codec(codec));
     const auto start = prompt(300), more = prompt(50, 3);
     Session session = engine.start();
@@ -108,7 +109,7 @@ EngineOptions with_policy(std::string codec, const char* policy, const char* bud
 
 TEST(SealedKvEngine, PoliciesDropFromSealedPages) {
   const auto first = prompt(700), rest = prompt(20, 5);
-  for (const char* codec : {"kivi:k=4,v=4,last=64", "q4:last=64,first=64"}) {
+  for (const char* codec : {"kivi:k=4,v=4,last=64", "q4:last=64,first=64", "ksort:last=64", "gear:last=64"}) {
     const auto want = logits_of(open(with_codec(codec, 128)), first, rest);
     EXPECT_EQ(logits_of(open(with_policy(codec, "streaming", "100%")), first, rest), want) << codec;
     const Engine whole = open(with_codec(codec, 128));
@@ -158,7 +159,8 @@ std::vector<TokenId> ask(Service& service, const std::vector<TokenId>& tokens, i
 
 // What was remembered is found where a sequence can go on: at the ends of steps.
 TEST(SealedKvEngine, AServiceSharesPrefixesThatAreSealedAlike) {
-  for (const char* codec : {"kivi:k=4,v=4,last=128", "q4:first=64,last=0", "kivi:last=0"}) {
+  for (const char* codec :
+       {"kivi:k=4,v=4,last=128", "q4:first=64,last=0", "kivi:last=0", "ksort:last=64", "think:last=0"}) {
     SCOPED_TRACE(codec);
     const Engine engine = open(with_codec(codec, 256)), alone = open(with_codec(codec, 256));
     auto service = value_of(Service::start(engine, {}));

@@ -5,7 +5,7 @@
 namespace godwit {
 namespace {
 
-constexpr KvFormat kFormat{.dtype = DType::kF16, .head_dim = 64, .page_tokens = 64};
+const KvFormat kFormat{.dtype = DType::kF16, .head_dim = 64, .page_tokens = 64};
 constexpr KvShape kShape{.layers = 4, .kv_heads = 2};
 
 size_t slots(std::string_view text, int32_t tokens) {

@@ -25,6 +25,17 @@ Result<const KvCodecRow*> find_kv_codec(std::string_view name);
 // A number of tokens that stay open, in whole pages; see KvFormat.
 Result<int> kv_open_tokens(const MethodArgs& args, std::string_view key);
 
+// The format of a codec with parameters `last` and `first`, whose pages are sealed in the form that make_form(head_dim,
+// page_tokens) gives.
+template <class MakeForm>
+Result<KvFormat> sealed_kv_format(const MethodArgs& args, int head_dim, const MakeForm& make_form) {
+  KvFormat format{.dtype = DType::kF16, .head_dim = head_dim, .seals = true};
+  GODWIT_ASSIGN(format.open_last, kv_open_tokens(args, "last"));
+  GODWIT_ASSIGN(format.open_first, kv_open_tokens(args, "first"));
+  format.sealed_form = make_form(static_cast<size_t>(head_dim), static_cast<size_t>(format.page_tokens));
+  return format;
+}
+
 // The page formats of `spec` (NAME[:k=v,…]) for the layers of a model with heads of `head_dim` numbers.
 Result<std::vector<KvFormat>> make_kv_formats(std::string_view spec, int head_dim, int layers);
 // For who knows but one: a codec whose layers differ is refused.

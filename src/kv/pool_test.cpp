@@ -7,7 +7,7 @@
 namespace godwit {
 namespace {
 
-constexpr KvFormat kFormat{.dtype = DType::kF32, .head_dim = 2, .page_tokens = 4};
+const KvFormat kFormat{.dtype = DType::kF32, .head_dim = 2, .page_tokens = 4};
 constexpr size_t kAux = 4 * 8;
 
 struct Holder final : PageHolder {

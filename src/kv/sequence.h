@@ -163,7 +163,10 @@ class KvSequence final : private PageHolder {
   void place(const Head& made, const Compaction& plan);
   // sequence_reseal.cpp
   KvOutcome retain_sealed(Head& head, std::span<const uint32_t> order, uint32_t demoted);
-  void write_pages(int layer, std::span<const PageId> pages, const Tensor& k, const Tensor& v, const Buffer& beside);
+  // Which of the tables of the format's sealed_form a head's pages are sealed with.
+  uint32_t table_of(const Head& head) const { return static_cast<uint32_t>(&head - heads_.data()); }
+  void write_pages(const Head& head, std::span<const PageId> pages, const Tensor& k, const Tensor& v,
+                   const Buffer& beside);
 
   KvPool& pool_;
   KvShape shape_;

@@ -38,14 +38,14 @@ Result<Rows> read_rows(const KvPool& pool, int layer, std::span<const KvSlot> sl
 
 // Rows are those of the pages, one after the other; an open page may have fewer than it has slots, if it is the last.
 // Pages to be sealed are written as open ones first, to `beside`, which has room for that many.
-void KvSequence::write_pages(int layer, std::span<const PageId> pages, const Tensor& k, const Tensor& v,
+void KvSequence::write_pages(const Head& head, std::span<const PageId> pages, const Tensor& k, const Tensor& v,
                              const Buffer& beside) {
   const auto size = static_cast<int64_t>(page_tokens());
   std::vector<KvSlot> slots;
   std::vector<KvSeal> seals;
   for (size_t i = 0; i < pages.size(); ++i) {
     const bool open = is_open(pages[i]);
-    if (!open) seals.push_back({static_cast<PageId>(seals.size()) | kOpenPage, pages[i]});
+    if (!open) seals.push_back({static_cast<PageId>(seals.size()) | kOpenPage, pages[i], table_of(head)});
     const int64_t begin = static_cast<int64_t>(i) * size, end = std::min(k.shape[0], begin + size);
     slots.clear();
     for (uint32_t slot = 0; slot < static_cast<uint32_t>(end - begin); ++slot)
@@ -53,8 +53,8 @@ void KvSequence::write_pages(int layer, std::span<const PageId> pages, const Ten
     const auto part = [&](const Tensor& x) {
       return Tensor(x.slice(begin, end).data, DType::kF32, {end - begin, 1, x.shape[1]});
     };
-    pool_.backend().kv_write({.format = pool_.format(layer),
-                              .slab = pool_.slab(layer),
+    pool_.backend().kv_write({.format = pool_.format(head.layer),
+                              .slab = pool_.slab(head.layer),
                               .slots = slots,
                               .k = part(k),
                               .v = part(v),
@@ -62,7 +62,7 @@ void KvSequence::write_pages(int layer, std::span<const PageId> pages, const Ten
   }
   if (!seals.empty())
     pool_.backend().kv_seal(
-        {.format = pool_.format(layer), .open_slab = beside.data(), .slab = pool_.slab(layer), .pages = seals});
+        {.format = pool_.format(head.layer), .open_slab = beside.data(), .slab = pool_.slab(head.layer), .pages = seals});
   pool_.backend().synchronize();
 }
 
@@ -132,7 +132,7 @@ KvOutcome KvSequence::retain_sealed(Head& head, std::span<const uint32_t> order,
   }
   place(made, plan);
   head = std::move(made);
-  write_pages(head.layer, changed, rows->k, rows->v, *beside);
+  write_pages(head, changed, rows->k, rows->v, *beside);
   return {};
 }
 
@@ -207,7 +207,7 @@ Status KvSequence::rewrite(int layer, int head, std::span<const uint32_t> slots,
       backend.upload(rows.k.data + at, std::as_bytes(keys.subspan(i * dim, dim)));
       backend.upload(rows.v.data + at, std::as_bytes(values.subspan(i * dim, dim)));
     }
-    write_pages(layer, {&list.pages[ordinal], 1}, rows.k, rows.v, beside);
+    write_pages(list, {&list.pages[ordinal], 1}, rows.k, rows.v, beside);
   }
   return {};
 }

@@ -9,7 +9,7 @@
 namespace godwit {
 namespace {
 
-constexpr KvFormat kFormat{.dtype = DType::kF32, .head_dim = 8, .page_tokens = 4};
+const KvFormat kFormat{.dtype = DType::kF32, .head_dim = 8, .page_tokens = 4};
 constexpr KvShape kShape{.layers = 2, .kv_heads = 3};
 constexpr size_t kHeads = 6;
 

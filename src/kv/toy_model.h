@@ -14,7 +14,7 @@ namespace godwit::kv_test {
 inline constexpr KvShape kToyShape{.layers = 3, .kv_heads = 2};
 inline constexpr int kToyHeads = 4;
 inline constexpr size_t kToyBytes = size_t{64} << 20;
-inline constexpr KvFormat kToyFormat{.dtype = DType::kF32, .head_dim = 16, .page_tokens = 16};
+inline const KvFormat kToyFormat{.dtype = DType::kF32, .head_dim = 16, .page_tokens = 16};
 
 inline float noise(uint64_t a, uint64_t b, uint64_t c, uint64_t d) {
   uint64_t x = ((a * 0x9e3779b97f4a7c15 + b) * 0xbf58476d1ce4e5b9 + c) * 0x94d049bb133111eb + d;

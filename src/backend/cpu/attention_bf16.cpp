@@ -8,6 +8,7 @@
 
 #include "backend/cpu/attention_drive.h"
 #include "backend/cpu/kernels.h"
+#include "backend/cpu/page_forms.h"
 #include "backend/cpu/page_layout.h"
 #include "backend/cpu/tiles.h"
 
@@ -33,6 +34,12 @@ struct BF16 {
 };
 struct Codes {};  // of the kind that the format says
 
+// Found while a table of kernels is filled, when nobody else asks Highway.
+const FormReaders& form_readers() {
+  static const FormReaders readers = best_form_readers();
+  return readers;
+}
+
 #include "backend/cpu/attention_bf16_math-inl.h"
 #include "backend/cpu/attention_bf16_pack_codes-inl.h"
 #include "backend/cpu/attention_bf16_product-inl.h"
@@ -52,14 +59,17 @@ void attention(Context& context, const AttentionArgs& args) {
 }  // namespace
 
 void fill_attention_bf16(Kernels& table) {
+  form_readers();
   table.attention = &attention<VectorProduct>;
   table.finish_attention = &finish_attention<Bf16Walk<F16, VectorProduct>>;
 }
 void fill_attention_amx(Kernels& table) {
+  form_readers();
   table.attention = &attention<TileProduct<AmxTiles>>;
   table.finish_attention = &finish_attention<Bf16Walk<F16, TileProduct<AmxTiles>>>;
 }
 void fill_attention_amx_emulated(Kernels& table) {
+  form_readers();
   table.attention = &attention<TileProduct<EmulatedTiles>>;
   table.finish_attention = &finish_attention<Bf16Walk<F16, TileProduct<EmulatedTiles>>>;
 }

@@ -70,6 +70,25 @@ HWY_INLINE __m512i join_lines(__m256i low, __m256i high, BF16) {
   return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
 }
 
+// 16 elements of a stored line as they lie there, and those that a mask leaves, with zeros for the rest.
+template <class T>
+HWY_INLINE __m256i load_line(const T* from) {
+  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+}
+HWY_INLINE __m512 load_line(const float* from) {
+  return _mm512_loadu_ps(from);
+}
+template <class T>
+HWY_INLINE __m256i load_line(const T* from, __mmask16 mask) {
+  return _mm256_maskz_loadu_epi16(mask, from);
+}
+HWY_INLINE __m512 load_line(const float* from, __mmask16 mask) {
+  return _mm512_maskz_loadu_ps(mask, from);
+}
+HWY_INLINE __m512i join_lines(__m512 low, __m512 high, float) {
+  return to_bf16(low, high);
+}
+
 HWY_INLINE __m512i zip_order() {
   alignas(64) static constexpr uint16_t kOrder[32] = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
                                                       8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
@@ -107,8 +126,8 @@ void pack_operand(const T* from, size_t lines, size_t line_columns, size_t colum
     for (size_t column = 0; column < whole; column += 32, low += 32, row += 2 * block) {
       const T* high = low + line_columns;
       ahead.fetch(1);
-      const __m512i left = join_lines(load_half(low), load_half(high), T());
-      const __m512i right = join_lines(load_half(low + 16), load_half(high + 16), T());
+      const __m512i left = join_lines(load_line(low), load_line(high), T());
+      const __m512i right = join_lines(load_line(low + 16), load_line(high + 16), T());
       _mm512_store_si512(row, _mm512_permutexvar_epi16(zip, left));
       _mm512_store_si512(row + block, _mm512_permutexvar_epi16(zip, right));
     }
@@ -118,9 +137,9 @@ void pack_operand(const T* from, size_t lines, size_t line_columns, size_t colum
     const size_t left = line_columns - std::min(column, line_columns);
     const auto mask = static_cast<__mmask16>(left < 16 ? (1u << left) - 1 : 0xffff);
     for (size_t line = column < whole ? even : 0; line < depth; line += 2) {
-      __m256i pair[2] = {_mm256_setzero_si256(), _mm256_setzero_si256()};
+      decltype(load_line(from)) pair[2] = {};
       for (size_t i = 0; i < 2 && line + i < lines; ++i)
-        pair[i] = _mm256_maskz_loadu_epi16(mask, from + (line + i) * line_columns + column);
+        pair[i] = load_line(from + (line + i) * line_columns + column, mask);
       _mm512_store_si512(to + column * depth + line * 16,
                          _mm512_permutexvar_epi16(zip, join_lines(pair[0], pair[1], T())));
     }

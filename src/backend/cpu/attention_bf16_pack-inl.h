@@ -16,6 +16,10 @@ bool Bf16Walk<T, Engine>::pack(const PageView& page, Visibility seen, size_t tok
     }
     for (float* scale : {key_scale_, value_scale_}) std::fill_n(scale, columns, 1.0f);
     for (float* middle : {key_middle_, value_middle_}) std::fill_n(middle, columns, 0.0f);
+    if (!page.open && args_.format.sealed_form != nullptr) {
+      pack_form(page.k, tokens);
+      return seen == Visibility::kAll || all_finite(values_, 2 * at_.values);
+    }
   }
   const auto *k = reinterpret_cast<const Number*>(page.k), *v = reinterpret_cast<const Number*>(page.v);
   if constexpr (kCodes) {
@@ -28,6 +32,16 @@ bool Bf16Walk<T, Engine>::pack(const PageView& page, Visibility seen, size_t tok
   }
   pack_operand(v, tokens, head_dim, at_.width, at_.slots, values_, ahead_);
   return seen == Visibility::kAll || all_finite(values_, 2 * at_.values);
+}
+
+template <class T, class Engine>
+void Bf16Walk<T, Engine>::pack_form(const std::byte* page, size_t tokens) {
+  const PageForm& form = *args_.format.sealed_form;
+  const auto head_dim = static_cast<size_t>(shape_.head_dim);
+  form_readers().keys(form, page, read_);
+  pack_operand(read_, head_dim, at_.columns, round_up(tokens, 16), at_.depth, keys_, ahead_);
+  form_readers().values(form, page, tokens, head_dim, read_);
+  pack_operand(read_, tokens, head_dim, at_.width, at_.slots, values_, ahead_);
 }
 
 template <class T, class Engine>

@@ -60,7 +60,7 @@ class Bf16Walk {
           bits(round_up(queries * columns / 16, 32) / 2),
           sums(round_up(queries, 16)),
           scales(kCodes ? 4 * slots + 2 * depth : 0),
-          opened(kCodes ? static_cast<size_t>(shape.head_dim) * static_cast<size_t>(shape.page_tokens) / 2 : 0),
+          opened(kCodes ? static_cast<size_t>(shape.head_dim) * static_cast<size_t>(shape.page_tokens) : 0),
           floats(keys + 2 * values + q + 2 * scores + weights + strip * width + 3 * 64 + sums * 16 + bits + scales +
                  round_up(opened, 16) + (kCodes ? sums * 17 : 0) + 2 * State::floats(queries, width)) {}
 
@@ -84,6 +84,7 @@ class Bf16Walk {
   bool pack(const PageView& page, Visibility seen, size_t tokens);
   void pack_key_codes(const std::byte* page, size_t tokens);
   void pack_value_codes(const std::byte* page, size_t tokens);
+  void pack_form(const std::byte* page, size_t tokens);
   void score(Strip strip, size_t tokens, float* scores);
   template <bool kScale>
   __m512 score_at(const float* scores, size_t t, __m512 q_sum) const;
@@ -126,7 +127,8 @@ class Bf16Walk {
   float* dim_middle_;
   float* q_sums_;        // [queries]
   float* lane_middles_;  // [queries, 16], sums of weight times middle
-  F16* opened_;          // K or V of a sparse page as numbers
+  F16* opened_;          // K or V of a sparse page as numbers, ...
+  float* read_;          // ... and of one that has a form of its own
   uint16_t* row_bits_;   // [rows, columns / 16], which slots a row sees
   float* spare_;
   Engine engine_;
@@ -164,7 +166,8 @@ Bf16Walk<T, Engine>::Bf16Walk(const AttentionArgs& args, const AttentionShape& s
     for (float** each : {&dim_scale_, &dim_middle_}) *each = take(at_.depth);
     q_sums_ = take(at_.sums);
     lane_middles_ = take(at_.sums * 16);
-    opened_ = reinterpret_cast<F16*>(take(round_up(at_.opened, 16)));
+    read_ = take(round_up(at_.opened, 16));
+    opened_ = reinterpret_cast<F16*>(read_);
   }
   row_bits_ = reinterpret_cast<uint16_t*>(take(at_.bits));
   spare_ = next;
@@ -205,7 +208,7 @@ void Bf16Walk<T, Engine>::segment(uint32_t begin, uint32_t end, State& state) {
     if (page + 1 < pages.size()) {
       const PageRef& next = pages[page + 1];
       ahead_.at = reinterpret_cast<const char*>(args_.page(next));
-      ahead_.end = ahead_.at + args_.format.form(next.page).page_bytes();
+      ahead_.end = ahead_.at + args_.format.page_bytes(next.page);
     }
     visit(pages[page], state);
   }

@@ -109,7 +109,7 @@ void clear_uncovered(Context& context, const AttentionArgs& args, const Attentio
 
 PageView::PageView(const AttentionArgs& args, const PageRef& ref)
     : k(args.page(ref)),
-      v(k + args.format.form(ref.page).k_bytes()),
+      v(k + args.format.k_bytes(ref.page)),
       open(is_open(ref.page)),
       count(static_cast<int>(ref.count)),
       min_position(ref.first_position),

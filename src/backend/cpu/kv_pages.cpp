@@ -189,6 +189,12 @@ void transpose(size_t element_bytes, const std::byte* from, std::byte* to, size_
 void check_kv_format(const KvFormat& format) {
   GODWIT_CHECK(format.dtype == DType::kF32 || format.dtype == DType::kF16 || format.dtype == DType::kBF16);
   GODWIT_CHECK(format.head_dim > 0 && format.page_tokens > 0);
+  if (format.sealed_form) {
+    GODWIT_CHECK(format.dtype == DType::kF16 && format.seals && !format.is_sparse() && !format.has_codes());
+    GODWIT_CHECK(format.sealed_form->head_dim() == static_cast<size_t>(format.head_dim) &&
+                 format.sealed_form->page_tokens() == static_cast<size_t>(format.page_tokens));
+    return;
+  }
   if (format.is_sparse() || format.v_keep != 0) {
     GODWIT_CHECK(format.dtype == DType::kF16 && format.seals && format.k_bits == 0 && format.v_bits == 0);
     GODWIT_CHECK(format.page_tokens % 16 == 0 && format.head_dim % 16 == 0 && format.head_dim <= 512);
@@ -235,6 +241,12 @@ void kv_seal(Context& context, const KvSealArgs& args) {
     const KvSeal& seal = args.pages[static_cast<size_t>(item)];
     const std::byte* open = args.open_slab + page_index(seal.open) * open_format.page_bytes();
     std::byte* sealed = args.slab + page_index(seal.sealed) * sizes.page_bytes;
+    if (args.format.sealed_form) {
+      std::vector<float> k(sizes.head_dim * sizes.page_tokens), v(k.size());
+      const auto* stored = reinterpret_cast<const uint16_t*>(open);
+      for (size_t i = 0; i < k.size(); ++i) k[i] = f16_to_float(stored[i]), v[i] = f16_to_float(stored[k.size() + i]);
+      return args.format.sealed_form->seal(seal.table, k.data(), v.data(), sealed);
+    }
     if (args.format.is_sparse()) {
       for (size_t i = 0; i < 2; ++i) seal_sparse(open_halves[i], halves[i], sizes, open, sealed);
       return;
@@ -287,6 +299,10 @@ void kv_export(const KvFormat& format, const std::byte* slab, PageId page, std::
   const Sizes sizes(format);
   GODWIT_CHECK(canonical.size() == sizes.page_bytes);
   const std::byte* from = slab + page * sizes.page_bytes;
+  if (format.sealed_form) {
+    std::memcpy(canonical.data(), from, sizes.page_bytes);
+    return;
+  }
   if (format.is_sparse()) {
     export_sparse(PageHalf::keys(format), sizes, from, canonical.data());
     return export_sparse(PageHalf::values(format), sizes, from, canonical.data() + sizes.k_bytes);
@@ -303,6 +319,10 @@ void kv_import(const KvFormat& format, std::byte* slab, PageId page, std::span<c
   const Sizes sizes(format);
   GODWIT_CHECK(canonical.size() == sizes.page_bytes);
   std::byte* to = slab + page * sizes.page_bytes;
+  if (format.sealed_form) {
+    std::memcpy(to, canonical.data(), sizes.page_bytes);
+    return;
+  }
   if (format.is_sparse()) {
     import_sparse(PageHalf::keys(format), sizes, canonical.data(), to);
     return import_sparse(PageHalf::values(format), sizes, canonical.data() + sizes.k_bytes, to);

@@ -10,6 +10,7 @@
 
 #include "backend/cpu/attention_math-inl.h"
 #include "backend/cpu/attention_work.h"
+#include "backend/cpu/page_forms-inl.h"
 #include "backend/cpu/page_layout.h"
 #include "backend/cpu/page_sparse-inl.h"
 
@@ -137,6 +138,7 @@ void widen_value_codes(const PageHalf& half, const KvFormat& format, const std::
 
 // K of a page as [head_dim, page_tokens].
 inline void widen_key_codes(const KvFormat& format, const std::byte* page, ptrdiff_t ahead, float* to) {
+  if (format.sealed_form) return read_form_keys(*format.sealed_form, page, to);
   const PageHalf half = PageHalf::keys(format);
   if (half.kept() != 0) return widen_sparse(half, page, half.rows(), half.columns(), to);
   if (half.bits() == 8) return widen_key_codes<8>(half, format, page, ahead, to);
@@ -147,6 +149,7 @@ inline void widen_key_codes(const KvFormat& format, const std::byte* page, ptrdi
 // V of the first `tokens` slots, rounded up to a pair, as [page_tokens, width]; columns past head_dim become 0.
 inline void widen_value_codes(const KvFormat& format, const std::byte* page, ptrdiff_t ahead, size_t tokens,
                               size_t width, float* to) {
+  if (format.sealed_form) return read_form_values(*format.sealed_form, page, tokens, width, to);
   const PageHalf half = PageHalf::values(format);
   if (half.kept() != 0) return widen_sparse(half, page, std::min(half.rows(), (tokens + 1) / 2 * 2), width, to);
   if (half.bits() == 8) return widen_value_codes<8>(half, format, page, ahead, tokens, width, to);

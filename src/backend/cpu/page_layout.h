@@ -5,7 +5,8 @@
 //   K    [dim / 2n][token][dim % 2], field dim % 2n / 2
 //   V    [token / 2][dim / 16n][dim % 16][token % 2], field dim % 16n / 16
 // Sparse pages hold K and V each as rows of the matrices above: a bitmap [rows, columns / 8], column 0 in the lowest
-// bit, and then the numbers whose bits are set, row by row. After the codes of K, and after those of V: f16 scale[],
+// bit, and then the numbers whose bits are set, row by row. Pages with a form of their own (page_form.h) are as it
+// says. After the codes of K, and after those of V: f16 scale[],
 // f16 middle[], of page_tokens or of head_dim numbers each.
 #pragma once
 
@@ -25,6 +26,7 @@ class PageHalf {
   static PageHalf values(const KvFormat& format) { return {format, false}; }
 
   float number(const std::byte* page, size_t token, size_t dim) const {
+    if (form_ != nullptr) return is_k_ ? form_->key(page, token, dim) : form_->value(page, token, dim);
     const std::byte* half = page + offset_;
     if (bits_ != 0) return kv_code_number(bits_, code(page, token, dim), scale(page, by_dim_ ? dim : token));
     size_t at = index(token, dim);
@@ -93,7 +95,8 @@ class PageHalf {
         keep_(static_cast<size_t>(is_k ? format.k_keep : format.v_keep)),
         dims_(static_cast<size_t>(format.head_dim)),
         tokens_(static_cast<size_t>(format.page_tokens)),
-        offset_(is_k ? 0 : format.k_bytes()) {}
+        offset_(is_k ? 0 : format.k_bytes()),
+        form_(format.sealed_form.get()) {}
 
   static size_t bits_of(std::byte byte) { return static_cast<size_t>(std::popcount(static_cast<unsigned>(byte))); }
   size_t codes_per_byte() const { return 8 / static_cast<size_t>(bits_); }
@@ -112,6 +115,7 @@ class PageHalf {
   bool is_k_, by_dim_;
   int bits_;
   size_t keep_, dims_, tokens_, offset_;
+  const PageForm* form_;
 };
 
 // Checks what the CPU can store.

@@ -1,0 +1,51 @@
+#include "backend/forms/product.h"
+
+#include <array>
+
+#include "base/check.h"
+
+namespace godwit {
+
+size_t nearest_centroid(const float* book, size_t stride, size_t count, const float* point, size_t width) {
+  GODWIT_DCHECK(count <= ProductForm::kCentroids);
+  std::array<float, ProductForm::kCentroids> distance{};
+  for (size_t i = 0; i < width; ++i)
+    for (size_t c = 0; c < count; ++c) {
+      const float difference = book[i * stride + c] - point[i];
+      distance[c] += difference * difference;
+    }
+  return static_cast<size_t>(std::min_element(distance.begin(), distance.begin() + count) - distance.begin());
+}
+
+ProductForm::ProductForm(size_t head_dim, size_t page_tokens, size_t width, std::vector<float> books)
+    : PageForm(Kind::kProduct, head_dim, page_tokens), groups_(head_dim / width), books_(std::move(books)) {
+  GODWIT_CHECK(width > 0 && groups_ * width == head_dim && groups_ % 16 == 0 && page_tokens % 16 == 0);
+  GODWIT_CHECK(!books_.empty() && books_.size() % (2 * head_dim * kCentroids) == 0);
+}
+
+void ProductForm::seal_numbers(uint32_t table, const float* k, const float* v, std::byte* page) const {
+  const size_t width = head_dim() / groups_, tokens = page_tokens();
+  auto* k_to = const_cast<uint8_t*>(k_index(page));
+  auto* v_to = const_cast<uint8_t*>(v_index(page));
+  std::vector<float> point(width);
+  for (size_t group = 0; group < groups_; ++group)
+    for (size_t token = 0; token < tokens; ++token) {
+      const size_t at = group * kCentroids, stride = groups_ * kCentroids;
+      for (size_t i = 0; i < width; ++i) point[i] = k[(i * groups_ + group) * tokens + token];
+      k_to[group * tokens + token] =
+          static_cast<uint8_t>(nearest_centroid(k_book(table) + at, stride, kCentroids, point.data(), width));
+      for (size_t i = 0; i < width; ++i) point[i] = v[token * head_dim() + i * groups_ + group];
+      v_to[token * groups_ + group] =
+          static_cast<uint8_t>(nearest_centroid(v_book(table) + at, stride, kCentroids, point.data(), width));
+    }
+}
+
+float ProductForm::key_at(const std::byte* page, size_t token, size_t dim) const {
+  return k_book(table_of(page))[dim * kCentroids + k_index(page)[dim % groups_ * page_tokens() + token]];
+}
+
+float ProductForm::value_at(const std::byte* page, size_t token, size_t dim) const {
+  return v_book(table_of(page))[dim * kCentroids + v_index(page)[token * groups_ + dim % groups_]];
+}
+
+}  // namespace godwit

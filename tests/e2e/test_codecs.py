@@ -1,0 +1,37 @@
+"""KV codecs that seal whole pages, on the built-in model: facts are found in fewer bytes, with side files of `godwit tune`."""
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def side_files(module_godwit, book, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("codecs")
+    text = folder / "text.txt"
+    text.write_text(book[-40000:], encoding="utf-8")
+    for codec, options in (("million", ("--tokens", "1024", "--iterations", "4")), ("think", ("--tokens", "1024"))):
+        report = module_godwit.json("tune", codec, "-f", str(text), "-o", str(folder / f"{codec}.gguf"), *options)
+        assert report["codec"] == codec and set(report["tables"]) == ({"k", "v"} if codec == "million" else {"queries"})
+    return folder
+
+
+def test_the_needle_is_found_with_forms_of_whole_pages(godwit, long_needle, side_files):
+    ask = ("run", "-f", str(long_needle.path), "-p", long_needle.question, "--chat", "-n", "40")
+    whole = godwit.json(*ask)["kv_bytes"]
+    # Shares of f16's 16 bits, and what is open.
+    for codec, bits in (
+        ("ksort:first=64", 4.6),
+        ("gear:k=4,v=4,first=64", 6.3),
+        (f"million:file={side_files}/million.gguf,first=64", 4.0),
+        (f"think:file={side_files}/think.gguf,first=64", 12.8),
+    ):
+        answer = godwit.json(*ask, "--kv-codec", codec)
+        assert long_needle.answer in answer["text"], codec
+        assert bits / 16 * whole < answer["kv_bytes"] < (bits / 16 + 0.12) * whole, codec
+
+
+def test_side_files_of_others_are_refused(godwit, side_files):
+    for codec, word in (
+        (f"million:file={side_files}/think.gguf", "made for KV codec 'think'"),
+        (f"think:file={side_files}/none.gguf", "none.gguf"),
+    ):
+        assert word in godwit.refuses(2, "run", "-p", "x", "-n", "1", "--kv-codec", codec)
