@@ -174,6 +174,10 @@ size_t PrefixIndex::release(size_t pages) {
   return freed;
 }
 
+void PrefixIndex::forget_all() {
+  while (!leaves_.empty()) drop(*leaves_.begin());
+}
+
 size_t PrefixIndex::releasable_bytes() const {
   size_t bytes = 0;
   for (const auto& [space, root] : roots_)

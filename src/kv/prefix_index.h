@@ -51,6 +51,7 @@ class PrefixIndex final : private PageHolder {
   // Drops leaves until so many pages became free, or no leaf is left that frees any; says how many became free.
   size_t release(size_t pages);
   void clear() { release(SIZE_MAX); }
+  void forget_all();  // also blocks that sequences use, which keep their pages
 
   size_t blocks() const { return blocks_; }
   size_t releasable_bytes() const;  // what clear() would free
