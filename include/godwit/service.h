@@ -105,6 +105,9 @@ class Service {
 
   // kExhausted: the queue is full. kInvalidArgument: the request can never be answered.
   Result<uint64_t> submit(ServiceRequest request, ServiceCallbacks callbacks);
+  // Whether a request of so many tokens may choose this; the error says why not.
+  Status check(const KvChoice& choice, size_t prompt_tokens) const;
+  const ServiceOptions& options() const;
   void cancel(uint64_t id);  // on_end follows, soon; unknown ids are ignored
   ServiceStats stats() const;
   std::vector<RequestStatus> requests() const;  // as they were after the last step, in the order of their ids

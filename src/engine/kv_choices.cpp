@@ -58,8 +58,8 @@ Status KvChoices::check_budget(const KvRetentionRules& rules, std::string_view t
 Result<KvChoices::Chosen> KvChoices::choose(const std::optional<KvChoice>& choice, size_t prompt_tokens) const {
   if (!choice) return engine_.own;
   Chosen chosen{*choice, nullptr};
-  GODWIT_ASSIGN(chosen.text.policy, allowed(choice->policy.empty() ? kNone : choice->policy));
-  if (chosen.text.policy == kNone) {
+  GODWIT_ASSIGN(const std::string policy, allowed(choice->policy.empty() ? kNone : choice->policy));
+  if (policy == kNone) {
     if (!choice->budget.empty() || !choice->trigger.empty())
       return errorf(ErrorCode::kInvalidArgument, "without a KV policy, a KV {} does nothing",
                     choice->budget.empty() ? "trigger" : "budget");
@@ -69,7 +69,7 @@ Result<KvChoices::Chosen> KvChoices::choose(const std::optional<KvChoice>& choic
   if (!choice->trigger.empty() && choice->trigger != "prefill" && choice->trigger != "chunk")
     return errorf(ErrorCode::kInvalidArgument, "'{}' is no KV trigger that requests may choose; give prefill or chunk",
                   choice->trigger.substr(0, 128));
-  GODWIT_ASSIGN(chosen.rules, KvRetentionRules::make({.policy = chosen.text.policy,
+  GODWIT_ASSIGN(chosen.rules, KvRetentionRules::make({.policy = policy,
                                                       .budget = choice->budget,
                                                       .trigger = choice->trigger,
                                                       .prefill_chunk = engine_.prefill_chunk},

@@ -91,6 +91,15 @@ Result<uint64_t> Service::submit(ServiceRequest request, ServiceCallbacks callba
   return id;
 }
 
+Status Service::check(const KvChoice& choice, size_t prompt_tokens) const {
+  GODWIT_TRY(impl_->choices.choose(choice, prompt_tokens));
+  return {};
+}
+
+const ServiceOptions& Service::options() const {
+  return impl_->options;
+}
+
 void Service::cancel(uint64_t id) {
   std::lock_guard lock(impl_->mutex);
   impl_->cancelled.insert(id);
