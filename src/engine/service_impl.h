@@ -91,6 +91,7 @@ struct Service::Impl final : SchedMemory {
     std::optional<FinishReason> finish;
     std::string error;
   };
+  void order_by_pages(std::vector<Rows>& list) const;
   void compute(Phase phase, std::span<const Rows> list, std::vector<Said>& said);
   void forward(Phase phase, std::vector<Rows> list, std::vector<Said>& said);
   bool prepare(const Rows& rows);

@@ -72,6 +72,7 @@ void Service::Impl::step() {
     }
     for (uint64_t id : plan.decodes)
       works.at(id)->sequence->truncate(static_cast<int32_t>(works.at(id)->tokens.size() - 1));
+    order_by_pages(decodes);
     compute(Phase::kPrefill, prefills, said);
     compute(Phase::kDecode, decodes, said);
     kv_bytes = engine->pool->bytes_in_use();
@@ -92,6 +93,19 @@ void Service::Impl::step() {
   for (const auto& [id, work] : works) tell_progress(*work);
   for (uint64_t id : plan.failed) end(id, FinishReason::kKvExhausted, kDoesNotFit);
   for (const Said& one : said) tell(one);
+}
+
+// Requests that share pages come one after another, and attend to them at once (see attn/shared_pages.h).
+void Service::Impl::order_by_pages(std::vector<Rows>& list) const {
+  std::map<const Work*, std::vector<PageId>> pages;  // of one head: heads share alike
+  for (const Rows& rows : list) {
+    std::vector<PageRef> refs;
+    const KvSequence& sequence = *rows.work->sequence;
+    sequence.list_pages(0, 0, 0, sequence.pages(0, 0), refs);
+    for (const PageRef& ref : refs) pages[rows.work].push_back(ref.page);
+  }
+  std::stable_sort(list.begin(), list.end(),
+                   [&](const Rows& a, const Rows& b) { return pages[a.work] < pages[b.work]; });
 }
 
 // Steps of as many rows as the workspace has. Rows of one request stay in order.
