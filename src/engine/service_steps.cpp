@@ -166,7 +166,9 @@ bool Service::Impl::finish(Phase phase, const Rows& rows) {
 
 void Service::Impl::postpone(Work& work, std::vector<Said>& said) {
   ++postponed;
-  if (!scheduler.postpone(work.id, *this)) said.push_back({work.id, {}, FinishReason::kKvExhausted, kDoesNotFit});
+  if (scheduler.postpone(work.id, *this)) return;
+  release(work.id);  // nothing more of it is computed in this step
+  said.push_back({work.id, {}, FinishReason::kKvExhausted, kDoesNotFit});
 }
 
 void Service::Impl::forward(Phase phase, std::vector<Rows> list, std::vector<Said>& said) {

@@ -85,17 +85,43 @@ void KvPool::copy_slots(PageId from, PageId to) {
 }
 
 void KvPool::ref(PageId page) {
-  GODWIT_CHECK(page_index(page) < slabs_[is_open(page) ? 1 : 0].pages.size() && at(page).references > 0);
-  ++at(page).references;
+  Page& info = at(page);
+  GODWIT_CHECK(info.references > 0);
+  if (info.kept && info.references == 1) --slabs_[is_open(page) ? 1 : 0].only_kept;
+  ++info.references;
 }
 
 void KvPool::unref(PageId page) {
   Slab& slab = slabs_[is_open(page) ? 1 : 0];
   GODWIT_CHECK(page_index(page) < slab.pages.size() && at(page).references > 0);
-  if (--at(page).references > 0) return;
-  free_aux(at(page));
+  Page& info = at(page);
+  --info.references;
+  if (info.kept && info.references == 1) ++slab.only_kept;
+  if (info.references > 0) return;
+  free_aux(info);
   slab.free.push_back(static_cast<PageId>(page_index(page)));
   --slab.in_use;
+}
+
+void KvPool::keep(PageId page) {
+  Page& info = at(page);
+  GODWIT_CHECK(!info.kept && !is_explicit(page));
+  ref(page);
+  info.kept = true;
+}
+
+void KvPool::give_up(PageId page) {
+  Page& info = at(page);
+  GODWIT_CHECK(info.kept);
+  if (info.references == 1) --slabs_[is_open(page) ? 1 : 0].only_kept;
+  info.kept = false;
+  unref(page);
+}
+
+size_t KvPool::kept_bytes() const {
+  size_t bytes = 0;
+  for (const Slab& slab : slabs_) bytes += slab.only_kept * slab.page_bytes;
+  return bytes;
 }
 
 int32_t KvPool::position(PageId page, uint32_t slot) const {
@@ -213,7 +239,7 @@ Status KvPool::check_integrity() const {
   size_t used_aux = 0;
   for (const bool open : {false, true}) {
     const Slab& slab = slabs_[open ? 1 : 0];
-    size_t used = 0;
+    size_t used = 0, only_kept = 0;
     if (expected.pages(open) > slab.pages.size())
       return errorf(kBroken, "holders have {} KV pages, the pool {}", expected.pages(open), slab.pages.size());
     for (PageId page = 0; page < slab.pages.size(); ++page) {
@@ -222,12 +248,15 @@ Status KvPool::check_integrity() const {
       if (info.references != held)
         return errorf(kBroken, "KV page {} counts {} references, its holders {}", page, info.references, held);
       used += info.references > 0 ? 1 : 0;
+      only_kept += info.kept && info.references == 1 ? 1 : 0;
       if (info.aux == kNoAux) continue;
       if (info.references == 0 || info.aux >= aux_seen.size() || aux_seen[info.aux])
         return errorf(kBroken, "KV page {} has aux entry {}, which is not its own", page, info.aux);
       aux_seen[info.aux] = true;
       ++used_aux;
     }
+    if (only_kept != slab.only_kept)
+      return errorf(kBroken, "KV pool counts {} pages that are only kept; there are {}", slab.only_kept, only_kept);
     if (used != slab.in_use) return errorf(kBroken, "KV pool counts {} pages in use; there are {}", slab.in_use, used);
     std::vector<bool> page_free(slab.pages.size());
     for (PageId page : slab.free) {
