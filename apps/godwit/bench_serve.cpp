@@ -180,7 +180,7 @@ void add_bench_serve(Program& program, CLI::App& bench) {
   CLI::App* verb = bench.add_subcommand("serve", "Load a server that speaks OpenAI's API, and measure how it bears it");
   verb->add_flag("--json", program.json, "Print results as JSON on stdout");
   const CLI::Range positive(1, 1 << 30);
-  const CLI::Range positive_real(1e-6, 1e6);
+  const CLI::Validator positive_real = real_between(1e-6, 1e6);
   verb->add_option("url", state->url, "http://HOST:PORT or http://HOST:PORT/v1")->check(kNotEmpty);
   verb->add_flag("--self", state->self, "Start a server in this process, with the model options below");
   auto* load = verb->add_option_group("load");
@@ -192,7 +192,7 @@ void add_bench_serve(Program& program, CLI::App& bench) {
       ->check(kNotEmpty);
   load->add_option("-n,--requests", state->requests, "End after so many")->check(CLI::Range(1, 10'000'000));
   load->add_option("--duration", state->duration, "Begin no request after so many seconds")
-      ->check(CLI::Range(0.01, 86400.0));
+      ->check(real_between(0.01, 86400));
   load->add_option("--prompt", state->prompt, "Tokens: N, uniform:LEAST,MOST or lognormal:MEDIAN,SIGMA,MOST")
       ->capture_default_str();
   load->add_option("--output", state->output, "Tokens, likewise")->capture_default_str();
@@ -211,12 +211,12 @@ void add_bench_serve(Program& program, CLI::App& bench) {
   requests
       ->add_option("--tokens-per-word", state->tokens_per_word,
                    "Of the prompts, which are words (default: two requests find out)")
-      ->check(CLI::Range(0.05, 50.0));
+      ->check(real_between(0.05, 50));
   requests->add_option("--api-key-env", state->key_variable, "Environment variable with the API key")->check(kNotEmpty);
   requests->add_option("--api-key-file", state->key_file, "File with the API key")->check(kNotEmpty);
   requests->add_option("--timeout", state->run_options.timeout_seconds, "Seconds for one answer")
       ->capture_default_str()
-      ->check(CLI::Range(0.01, 86400.0));
+      ->check(real_between(0.01, 86400));
   requests
       ->add_option("--max-in-flight", state->run_options.most_in_flight, "Requests open at once with --rate or --trace")
       ->capture_default_str()

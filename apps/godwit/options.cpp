@@ -26,6 +26,16 @@ const CLI::Validator kWholeNumber(
     },
     "");
 
+CLI::Validator real_between(double least, double most) {
+  return {[least, most](const std::string& text) {
+            char* end = nullptr;
+            const double value = std::strtod(text.c_str(), &end);
+            const bool fits = end != text.c_str() && *end == '\0' && value >= least && value <= most;
+            return fits ? std::string() : fmt::format("{} is no number from {} to {}", text, least, most);
+          },
+          ""};
+}
+
 void add_kv_options(CLI::App& to, EngineOptions& options, std::string& kv_memory) {
   to.add_option("--kv-codec", options.kv_codec, "How K and V are stored; see 'godwit methods'")->capture_default_str();
   to.add_option("--kv-policy", options.kv_policy, "Which entries of the KV cache stay (default: all), NAME[:k=v,...]")

@@ -37,6 +37,9 @@ void add_kv_options(CLI::App& to, EngineOptions& options, std::string& kv_memory
 // Refuses an empty text, which is what an unset shell variable leaves.
 extern const CLI::Validator kNotEmpty;
 
+// A number in a range; unlike CLI::Range, NaN is in none.
+CLI::Validator real_between(double least, double most);
+
 // "2GiB", "512MiB", "1000000" to bytes.
 Result<uint64_t> parse_bytes(const std::string& text);
 // A file's bytes; "-" is stdin.

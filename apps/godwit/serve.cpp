@@ -79,6 +79,15 @@ void add_serve(Program& program) {
   server->add_flag("--client-priorities", o.client_priorities, "Let requests say how urgent they are");
   server->add_flag("--tools-in-prompt", o.tools_in_prompt,
                    "Describe tools in the system message where the model's template takes none");
+  server
+      ->add_option("--allow-kv-policy", state->service.kv.policies,
+                   "KV policy that requests may choose, NAME[:k=v,...], or none for a whole cache; may repeat")
+      ->check(kNotEmpty);
+  server
+      ->add_option("--least-kv-budget", state->service.kv.least_budget,
+                   "Least KV budget that requests may choose, as --kv-budget")
+      ->check(kNotEmpty);
+  server->add_option("--largest-kv-budget", state->service.kv.largest_budget, "The largest")->check(kNotEmpty);
   server->add_flag("--no-prefix-cache", state->no_prefix_cache, "Keep nothing of a prompt for later requests");
   server->add_flag("--no-request-log", state->no_log, "No line per request on stderr");
   auto* limits = verb->add_option_group("limits");

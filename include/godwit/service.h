@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,10 +19,25 @@
 
 namespace godwit {
 
+// A KV method, as EngineOptions has it.
+struct KvChoice {
+  std::string policy = {};   // empty: every entry stays
+  std::string budget = {};   // where the policy needs one
+  std::string trigger = {};  // prefill, chunk or, of an engine's own, a number of tokens; empty: the policy's own
+};
+
+// What requests may choose for themselves.
+struct KvAllowance {
+  std::vector<std::string> policies = {};  // NAME[:k=v,…], or none; a request says it in full or by its NAME
+  std::string least_budget = {},
+              largest_budget = {};  // as a KV budget; empty: no limit. Compared over the request's prompt
+};
+
 struct ServiceOptions {
   int most_running = 32;     // requests that are being answered; the others wait
   int most_waiting = 256;    // more are refused
   bool prefix_cache = true;  // K and V of prompts stay, as long as nobody needs the memory
+  KvAllowance kv = {};
 };
 
 struct ServiceRequest {
@@ -32,6 +48,7 @@ struct ServiceRequest {
   int priority = 0;       // higher first
   bool embed = false;     // no text: ServiceAnswer::embedding
   std::string name = {};  // what requests() calls it
+  std::optional<KvChoice> kv = {};  // within ServiceOptions::kv; none: the engine's
 };
 
 struct ServiceAnswer {
@@ -56,6 +73,7 @@ struct RequestStatus {
   int cached_tokens = 0;    // as in ServiceAnswer
   int completion_tokens = 0;
   uint64_t kv_bytes = 0;   // that it holds; what it shares with others counts in full
+  KvChoice kv = {};        // its method
   double kv_retained = 1;  // share of its tokens' KV entries that are still there
   double seconds = 0;      // since it was submitted
 };
@@ -79,7 +97,7 @@ struct ServiceStats {
 
 class Service {
  public:
-  // Refuses an engine whose KV policy or decode method works on one session at a time.
+  // Refuses an engine whose decode method works on one session at a time.
   static Result<std::unique_ptr<Service>> start(const Engine& engine, const ServiceOptions& options);
   ~Service();  // ends every request as cancelled
   Service(const Service&) = delete;
@@ -87,6 +105,9 @@ class Service {
 
   // kExhausted: the queue is full. kInvalidArgument: the request can never be answered.
   Result<uint64_t> submit(ServiceRequest request, ServiceCallbacks callbacks);
+  // Whether a request of so many tokens may choose this; the error says why not.
+  Status check(const KvChoice& choice, size_t prompt_tokens) const;
+  const ServiceOptions& options() const;
   void cancel(uint64_t id);  // on_end follows, soon; unknown ids are ignored
   ServiceStats stats() const;
   std::vector<RequestStatus> requests() const;  // as they were after the last step, in the order of their ids

@@ -77,6 +77,12 @@ struct KvFormat {
     const size_t open = (static_cast<size_t>(open_first + open_last) + step) / size + 2;
     return pages * page_bytes() + (seals ? std::min(pages, open) * open_format().page_bytes() : 0);
   }
+  // Where it demotes: all slots stay, `open` of them at most in open pages, with explicit slot data beside every page.
+  size_t most_bytes_demoting(size_t slots, size_t open) const {
+    const auto size = static_cast<size_t>(page_tokens);
+    const size_t pages = (slots + 2 * size - 1) / size, open_pages = std::min(pages, (open + 2 * size - 1) / size);
+    return open_pages * open_format().page_bytes() + (pages - open_pages) * page_bytes() + pages * aux_bytes();
+  }
   size_t k_bytes() const {
     return sealed_form ? sealed_form->k_bytes() : half_bytes(k_bits, k_keep, k_by_dim ? head_dim : page_tokens);
   }

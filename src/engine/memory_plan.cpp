@@ -49,12 +49,8 @@ Result<MemoryPlan> plan_memory(const MemoryRequest& request, const ModelConfig& 
       const uint64_t pages = (slots + page_tokens - 1) / page_tokens;
       kept = std::min(pages, (pages + round - 1) / round * kSegmentPages) * page_tokens;
     }
-    if (format.demotes) {  // all of them stay, each in one form, and positions beside every page
-      const uint64_t pages = (static_cast<uint64_t>(tokens) + 2 * page_tokens - 1) / page_tokens;
-      const uint64_t open = std::min(pages, (slots + 2 * page_tokens - 1) / page_tokens);
-      return saturating_product(heads, open * format.open_format().page_bytes() + (pages - open) * format.page_bytes() +
-                                           pages * format.aux_bytes());
-    }
+    if (format.demotes)
+      return saturating_product(heads, format.most_bytes_demoting(static_cast<size_t>(tokens), slots));
     if (request.residence.whole()) return saturating_product(heads, format.most_bytes(kept, step));
     // Where entries are dropped, each head may have a page that is not full, and positions beside every page.
     const uint64_t pages = (slots + 2 * page_tokens - 1) / page_tokens + (format.seals ? step / page_tokens + 2 : 0);

@@ -9,6 +9,7 @@ RequestStatus Service::Work::status() const {
   RequestStatus s{.id = id, .name = request.name, .principal = request.principal};
   s.prompt_tokens = static_cast<int>(prompt->size());
   s.cached_tokens = cached;
+  s.kv = kv;
   s.completion_tokens = writer.tokens();
   s.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - submitted).count();
   if (!sequence) return s;
@@ -21,7 +22,8 @@ RequestStatus Service::Work::status() const {
 }
 
 Result<std::unique_ptr<Service>> Service::start(const Engine& engine, const ServiceOptions& options) {
-  Engine::Impl& e = *engine.impl_;
+  const Engine::Impl& e = *engine.impl_;
+  const EngineOptions& o = e.options;
   if (options.most_running < 1 || options.most_running > e.options.prefill_chunk)
     return errorf(ErrorCode::kInvalidArgument, "{} requests at once make no sense: give 1 to {}, the prefill chunk",
                   options.most_running, e.options.prefill_chunk);
@@ -30,14 +32,16 @@ Result<std::unique_ptr<Service>> Service::start(const Engine& engine, const Serv
   if (e.team)
     return errorf(ErrorCode::kUnsupported,
                   "a service of many requests does not work over {} ranks yet; start it as one process", e.rank_count);
-  if (e.retention)
-    return errorf(ErrorCode::kUnsupported,
-                  "KV policy '{}' works on one session at a time; a service needs an engine without",
-                  e.options.kv_policy);
   if (e.decode_planner->repair_every() > 0)
     return errorf(ErrorCode::kUnsupported, "decode method '{}' repairs sessions one by one; a service needs repair=0",
                   e.options.decode);
-  return std::unique_ptr<Service>(new Service(std::make_unique<Impl>(engine.impl_, options)));
+  GODWIT_ASSIGN(KvChoices choices, KvChoices::make({.own = {{o.kv_policy, o.kv_budget, o.kv_trigger}, e.retention},
+                                                    .shape = e.model->kv_shape(),
+                                                    .format = e.pool->format(),
+                                                    .q_heads = e.model->config().heads,
+                                                    .prefill_chunk = o.prefill_chunk},
+                                                   options.kv));
+  return std::unique_ptr<Service>(new Service(std::make_unique<Impl>(engine.impl_, options, std::move(choices))));
 }
 
 Service::Service(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -59,11 +63,21 @@ Result<uint64_t> Service::submit(ServiceRequest request, ServiceCallbacks callba
   if (request.options.max_tokens == 0)
     return errorf(ErrorCode::kInvalidArgument, "an answer of no tokens makes no sense");
   GODWIT_ASSIGN(AnswerWriter writer, AnswerWriter::make(*e.vocabulary, vocab, request.options));
+  KvChoices::Chosen kv;  // an embedding is made of all there is
+  if (!request.embed) {
+    GODWIT_ASSIGN(kv, s.choices.choose(request.kv, request.prompt.size()));
+  }
   auto prompt = std::make_shared<const std::vector<int32_t>>(request.prompt);
   std::vector<TokenId> tokens = *prompt;
   std::string space = request.principal + '\0' + request.salt;
-  auto work = std::make_unique<Work>(Work{0, std::move(request), std::move(callbacks), std::move(writer),
-                                          std::move(prompt), std::move(tokens), nullptr, std::move(space)});
+  auto work = std::make_unique<Work>(Work{.request = std::move(request),
+                                          .callbacks = std::move(callbacks),
+                                          .writer = std::move(writer),
+                                          .prompt = std::move(prompt),
+                                          .tokens = std::move(tokens),
+                                          .space = std::move(space),
+                                          .kv = std::move(kv.text),
+                                          .rules = std::move(kv.rules)});
   std::lock_guard lock(s.mutex);
   if (const size_t waiting = s.submitted.size() + s.stats.waiting;
       waiting >= static_cast<size_t>(s.options.most_waiting)) {
@@ -75,6 +89,15 @@ Result<uint64_t> Service::submit(ServiceRequest request, ServiceCallbacks callba
   s.submitted.push_back(std::move(work));
   s.wake.notify_all();
   return id;
+}
+
+Status Service::check(const KvChoice& choice, size_t prompt_tokens) const {
+  GODWIT_TRY(impl_->choices.choose(choice, prompt_tokens));
+  return {};
+}
+
+const ServiceOptions& Service::options() const {
+  return impl_->options;
 }
 
 void Service::cancel(uint64_t id) {

@@ -14,6 +14,7 @@
 #include "engine/attention_cost.h"
 #include "engine/embedding.h"
 #include "engine/engine_impl.h"
+#include "engine/kv_choices.h"
 #include "kv/prefix_index.h"
 #include "sched/scheduler.h"
 #include <godwit/service.h>
@@ -27,9 +28,12 @@ struct Service::Work {
   ServiceCallbacks callbacks;
   AnswerWriter writer;
   std::shared_ptr<const std::vector<int32_t>> prompt;
-  std::vector<TokenId> tokens;  // prompt and answer
-  std::unique_ptr<KvSequence> sequence;
-  std::string space;  // of the prefix cache
+  std::vector<TokenId> tokens;                    // prompt and answer
+  std::string space;                              // of the prefix cache
+  KvChoice kv;                                    // its KV method, and
+  std::shared_ptr<const KvRetentionRules> rules;  // ... what that means; null: every entry stays
+  std::unique_ptr<KvSequence> sequence = nullptr;
+  std::unique_ptr<KvRetention> retention = nullptr;
   EmbeddingSum embedding = {};
   std::chrono::steady_clock::time_point submitted = std::chrono::steady_clock::now();
   int cached = 0;
@@ -40,8 +44,8 @@ struct Service::Work {
 };
 
 struct Service::Impl final : SchedMemory {
-  Impl(std::shared_ptr<Engine::Impl> e, const ServiceOptions& o)
-      : engine(std::move(e)), options(o), scheduler(sched_options()) {
+  Impl(std::shared_ptr<Engine::Impl> e, const ServiceOptions& o, KvChoices c)
+      : engine(std::move(e)), options(o), choices(std::move(c)), scheduler(sched_options()) {
     {
       std::lock_guard lock(engine->mutex);
       stats.kv_budget_bytes = engine->pool->budget_bytes();
@@ -87,8 +91,13 @@ struct Service::Impl final : SchedMemory {
     std::optional<FinishReason> finish;
     std::string error;
   };
+  void order_by_pages(std::vector<Rows>& list) const;
   void compute(Phase phase, std::span<const Rows> list, std::vector<Said>& said);
-  void forward(Phase phase, std::span<const Rows> list, std::vector<Said>& said);
+  void forward(Phase phase, std::vector<Rows> list, std::vector<Said>& said);
+  bool prepare(const Rows& rows);
+  bool finish(Phase phase, const Rows& rows);
+  void make_way(const Work& work);
+  void postpone(Work& work, std::vector<Said>& said);
   Said sample(Work& work, std::span<const float> logits);
   void tell(const Said& said);
   void tell_progress(Work& work) const;
@@ -96,22 +105,34 @@ struct Service::Impl final : SchedMemory {
 
   // --- SchedMemory, with engine->mutex held
   // An embedding is made of every token, so none may be skipped.
-  bool looks_back(const Work& work) const { return options.prefix_cache && !work.request.embed; }
-  // A request computes its last token itself.
-  std::span<const int32_t> shareable(const Work& work) const {
-    return std::span(*work.prompt).first(work.prompt->size() - 1);
+  // A request computes its last token itself, and all that its policy or the prefill method must see.
+  size_t shareable(const Work& work) const {
+    if (!options.prefix_cache || work.request.embed) return 0;
+    const size_t tokens = work.prompt->size(), own = std::max<size_t>(tail_rows(), 1);
+    return std::min(tokens - std::min(tokens, own), work.rules ? work.rules->shareable(tokens) : tokens);
   }
+  // A request whose policy minds how tokens are cut into steps takes those of a Session.
+  size_t piece_tokens(const Work& work) const {
+    return work.rules && work.rules->by_pieces() ? static_cast<size_t>(engine->options.prefill_chunk) : 0;
+  }
+  std::span<const int32_t> sharing(const Work& work) const { return std::span(*work.prompt).first(shareable(work)); }
+  size_t tail_rows() const { return static_cast<size_t>(engine->prefill_planner->tail_rows()); }
   size_t cached(uint64_t id) const override {
     const Work& work = *works.at(id);
-    return looks_back(work) ? prefixes->matched(work.space, shareable(work)) : 0;
+    return prefixes->matched(work.space, sharing(work));
   }
-  bool fits(uint64_t, size_t tokens) const override {
+  bool fits(uint64_t id, size_t tokens) const override {
     const KvShape shape = engine->model->kv_shape();
     const KvPool& pool = *engine->pool;
+    const Work& work = *works.at(id);
+    const auto step = static_cast<size_t>(engine->options.prefill_chunk);
+    const size_t open = work.rules ? work.rules->residence(shape).most_slots(tokens) : tokens;
     size_t bytes = 0;
-    for (int layer = 0; layer < shape.layers; ++layer)
-      bytes += static_cast<size_t>(shape.kv_heads) *
-               pool.format(layer).most_bytes(tokens + 1, static_cast<size_t>(engine->options.prefill_chunk));
+    for (int layer = 0; layer < shape.layers; ++layer) {
+      const KvFormat& format = pool.format(layer);
+      bytes += static_cast<size_t>(shape.kv_heads) * (format.demotes ? format.most_bytes_demoting(tokens + 1, open + 1)
+                                                                     : format.most_bytes(open + 1, step));
+    }
     const size_t free = pool.budget_bytes() - pool.bytes_in_use();
     return bytes <= free || bytes <= free + prefixes->releasable_bytes();
   }
@@ -121,24 +142,33 @@ struct Service::Impl final : SchedMemory {
     if (work.waited_seconds < 0)
       work.waited_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - work.submitted).count();
     work.embedding = {};
-    if (!looks_back(work)) return 0;
-    const size_t found = prefixes->share(work.space, shareable(work), *work.sequence);
+    const size_t found = prefixes->share(work.space, sharing(work), *work.sequence);
+    if (work.rules) {
+      work.retention = std::make_unique<KvRetention>(work.rules, *work.sequence);
+      if (found > 0) work.retention->skip(static_cast<int32_t>(found));
+    }
     if (work.writer.tokens() == 0) work.cached = static_cast<int>(found);
     return found;
   }
-  bool reserve(uint64_t id, size_t tokens) override {
-    KvSequence& sequence = *works.at(id)->sequence;
-    KvOutcome outcome = sequence.append(static_cast<int>(tokens));
-    if (!outcome && prefixes->release(outcome.missing_pages) > 0) outcome = sequence.append(static_cast<int>(tokens));
+  bool reserve(uint64_t id, size_t tokens) override { return make_room(*works.at(id), tokens); }
+  void release(uint64_t id) override {
+    works.at(id)->retention.reset();
+    works.at(id)->sequence.reset();
+  }
+  bool make_room(Work& work, size_t tokens) {
+    KvOutcome outcome = work.sequence->append(static_cast<int>(tokens));
+    if (!outcome && prefixes->release(outcome.missing_pages) > 0)
+      outcome = work.sequence->append(static_cast<int>(tokens));
     return static_cast<bool>(outcome);
   }
-  void release(uint64_t id) override { works.at(id)->sequence.reset(); }
 
   std::shared_ptr<Engine::Impl> engine;
   const ServiceOptions options;
+  const KvChoices choices;
   Scheduler scheduler;
   std::optional<PrefixIndex> prefixes;
   std::map<uint64_t, std::unique_ptr<Work>> works;
+  size_t postponed = 0;  // in this step
 
   mutable std::mutex mutex;  // of all below; never held while a callback runs or a step is computed
   std::condition_variable wake;

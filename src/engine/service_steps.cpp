@@ -2,8 +2,14 @@
 #include <algorithm>
 
 #include "engine/service_impl.h"
+#include "kv/row_observers.h"
 
 namespace godwit {
+namespace {
+
+constexpr const char* kDoesNotFit = "the KV memory cannot hold this request; shorten the prompt or raise the KV budget";
+
+}  // namespace
 
 void Service::Impl::run(const std::stop_token& stop) {
   while (!stop.stop_requested()) {
@@ -30,7 +36,13 @@ void Service::Impl::take_submitted() {
     for (const auto& work : list) statuses.emplace(work->id, work->status());
   }
   for (auto& work : list) {
-    scheduler.submit({work->id, work->request.principal, work->request.priority, work->prompt});
+    scheduler.submit({.id = work->id,
+                      .principal = work->request.principal,
+                      .priority = work->request.priority,
+                      .prompt = work->prompt,
+                      .space = work->space,
+                      .shareable = shareable(*work),
+                      .piece_tokens = piece_tokens(*work)});
     works.emplace(work->id, std::move(work));
   }
   for (uint64_t id : gone)
@@ -60,34 +72,40 @@ void Service::Impl::step() {
     }
     for (uint64_t id : plan.decodes)
       works.at(id)->sequence->truncate(static_cast<int32_t>(works.at(id)->tokens.size() - 1));
+    order_by_pages(decodes);
     compute(Phase::kPrefill, prefills, said);
     compute(Phase::kDecode, decodes, said);
-    if (options.prefix_cache)
-      for (const Rows& rows : prefills)
-        prefixes->remember(rows.work->space, std::span(*rows.work->prompt).first(rows.begin + rows.count),
-                           *rows.work->sequence);
-    for (const auto& list : {prefills, decodes})
-      for (const Rows& rows : list) rows.work->sequence->settle();
     kv_bytes = engine->pool->bytes_in_use();
   }
   {
     std::lock_guard lock(mutex);
     ++stats.steps;
-    stats.gave_way += plan.gave_way.size();
+    stats.gave_way += plan.gave_way.size() + std::exchange(postponed, 0);
     stats.running = scheduler.running();
     stats.waiting = scheduler.waiting();
     stats.prefix_blocks = prefixes->blocks();
     stats.prefix_bytes = stats.prefix_blocks * engine->memory.kv_bytes_per_page_column;
     stats.kv_bytes_in_use = kv_bytes;
     for (const Rows& rows : prefills) stats.tokens_read += rows.count;
-    for (const Said& one : said) stats.tokens_sampled += works.at(one.id)->request.embed ? 0 : 1;
+    for (const Said& one : said) stats.tokens_sampled += one.error.empty() && !works.at(one.id)->request.embed ? 1 : 0;
     for (const auto& [id, work] : works) statuses.insert_or_assign(id, work->status());
   }
   for (const auto& [id, work] : works) tell_progress(*work);
-  for (uint64_t id : plan.failed)
-    end(id, FinishReason::kKvExhausted,
-        "the KV memory cannot hold this request; shorten the prompt or raise the KV budget");
+  for (uint64_t id : plan.failed) end(id, FinishReason::kKvExhausted, kDoesNotFit);
   for (const Said& one : said) tell(one);
+}
+
+// Requests that share pages come one after another, and attend to them at once (see attn/shared_pages.h).
+void Service::Impl::order_by_pages(std::vector<Rows>& list) const {
+  std::map<const Work*, std::vector<PageId>> pages;  // of one head: heads share alike
+  for (const Rows& rows : list) {
+    std::vector<PageRef> refs;
+    const KvSequence& sequence = *rows.work->sequence;
+    sequence.list_pages(0, 0, 0, sequence.pages(0, 0), refs);
+    for (const PageRef& ref : refs) pages[rows.work].push_back(ref.page);
+  }
+  std::stable_sort(list.begin(), list.end(),
+                   [&](const Rows& a, const Rows& b) { return pages[a.work] < pages[b.work]; });
 }
 
 // Steps of as many rows as the workspace has. Rows of one request stay in order.
@@ -96,7 +114,7 @@ void Service::Impl::compute(Phase phase, std::span<const Rows> list, std::vector
   std::vector<Rows> part;
   size_t rows = 0;
   for (Rows next : list) {
-    while (next.count > 0) {
+    while (next.count > 0 && next.work->sequence) {  // else it was postponed
       const size_t count = std::min(next.count, most - rows);
       part.push_back({next.work, next.begin, count, next.samples && count == next.count});
       rows += count;
@@ -111,15 +129,64 @@ void Service::Impl::compute(Phase phase, std::span<const Rows> list, std::vector
   if (!part.empty()) forward(phase, part, said);
 }
 
-void Service::Impl::forward(Phase phase, std::span<const Rows> list, std::vector<Said>& said) {
+// Before a policy drops entries. Pages that others have are copied, and the prefix cache has most of them: what of it
+// nobody uses goes, then all of it, and the sequence can change its pages in place.
+void Service::Impl::make_way(const Work& work) {
+  const KvPool& pool = *engine->pool;
+  const auto enough = [&] { return pool.budget_bytes() - pool.bytes_in_use() >= work.sequence->bytes(); };
+  if (!enough()) prefixes->clear();
+  if (!enough()) prefixes->forget_all();
+}
+
+// Room was reserved and given back; since then, others' policies may have taken some.
+bool Service::Impl::prepare(const Rows& rows) {
+  Work& work = *rows.work;
+  const auto count = static_cast<int>(rows.count);
+  if (work.retention) {
+    if (work.retention->looks_before(count)) make_way(work);
+    if (!work.retention->prepare(count)) return false;
+  }
+  return make_room(work, rows.count);
+}
+
+// What a prompt's beginning left is remembered before anything of it is dropped.
+bool Service::Impl::finish(Phase phase, const Rows& rows) {
+  Work& work = *rows.work;
+  const size_t end = rows.begin + rows.count, prompt = work.prompt->size();
+  if (options.prefix_cache && phase == Phase::kPrefill && (!work.retention || work.retention->whole()))
+    prefixes->remember(work.space, std::span(*work.prompt).first(std::min(end, prompt - std::min(prompt, tail_rows()))),
+                       *work.sequence);
+  work.sequence->settle();
+  if (!work.retention) return true;
+  const auto count = static_cast<int>(rows.count);
+  const bool prompt_ends = phase == Phase::kPrefill && end == prompt;
+  if (work.retention->looks_after(count, prompt_ends)) make_way(work);
+  return work.retention->finish(count, prompt_ends).has_value();
+}
+
+void Service::Impl::postpone(Work& work, std::vector<Said>& said) {
+  ++postponed;
+  if (scheduler.postpone(work.id, *this)) return;
+  release(work.id);  // nothing more of it is computed in this step
+  said.push_back({work.id, {}, FinishReason::kKvExhausted, kDoesNotFit});
+}
+
+void Service::Impl::forward(Phase phase, std::vector<Rows> list, std::vector<Said>& said) {
   Engine::Impl& e = *engine;
+  std::erase_if(list, [&](const Rows& rows) {
+    if (!rows.work->sequence) return true;
+    if (prepare(rows)) return false;
+    postpone(*rows.work, said);
+    return true;
+  });
+  if (list.empty()) return;
   std::vector<int32_t> tokens, last;
   std::vector<AttentionSegment> segments;
   std::vector<Work*> who;
+  RowObservers observers;
   for (const Rows& rows : list) {
     const auto begin = static_cast<int32_t>(tokens.size()), end = begin + static_cast<int32_t>(rows.count);
-    const KvOutcome room = rows.work->sequence->append(end - begin);
-    GODWIT_CHECK(static_cast<bool>(room), "reserved, truncated, and not there any more");
+    if (rows.work->retention && rows.work->retention->observes()) observers.add(begin, end, *rows.work->retention);
     segments.push_back({.sequence = rows.work->sequence.get(),
                         .row_begin = begin,
                         .row_end = end,
@@ -127,16 +194,22 @@ void Service::Impl::forward(Phase phase, std::span<const Rows> list, std::vector
                         .prompt_end = static_cast<int32_t>(rows.work->prompt->size())});
     const auto from = rows.work->tokens.begin() + static_cast<ptrdiff_t>(rows.begin);
     tokens.insert(tokens.end(), from, from + static_cast<ptrdiff_t>(rows.count));
-    if (!rows.samples || rows.work->request.embed) continue;
-    last.push_back(end - 1);
-    who.push_back(rows.work);
   }
   const PlannedSegments group{(phase == Phase::kDecode ? e.decode_planner : e.prefill_planner).get(), segments};
-  e.model->forward(*e.workspace, {.tokens = tokens, .groups = {&group, 1}, .phase = phase});
+  e.model->forward(
+      *e.workspace,
+      {.tokens = tokens, .groups = {&group, 1}, .phase = phase, .observer = observers.empty() ? nullptr : &observers});
   for (size_t i = 0; i < list.size(); ++i) {
-    if (!list[i].work->request.embed) continue;
-    list[i].work->embedding.add(*e.model, *e.workspace, *e.backend, segments[i].row_begin, segments[i].row_end);
-    if (list[i].samples) said.push_back({list[i].work->id, {}, FinishReason::kStop, {}});
+    Work& work = *list[i].work;
+    if (!finish(phase, list[i])) {
+      postpone(work, said);
+    } else if (work.request.embed) {
+      work.embedding.add(*e.model, *e.workspace, *e.backend, segments[i].row_begin, segments[i].row_end);
+      if (list[i].samples) said.push_back({work.id, {}, FinishReason::kStop, {}});
+    } else if (list[i].samples) {
+      last.push_back(segments[i].row_end - 1);
+      who.push_back(&work);
+    }
   }
   const auto vocab = static_cast<size_t>(e.model->config().vocab_size),
              most = static_cast<size_t>(e.workspace->max_logit_rows());

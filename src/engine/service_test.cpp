@@ -1,64 +1,12 @@
 // Many requests at once: each gets what it would have got alone.
-#include <atomic>
-#include <future>
-#include <map>
 #include <random>
 
-#include <gtest/gtest.h>
-
-#include "engine/test_engine.h"
-#include <godwit/service.h>
+#include "engine/service_testing.h"
 
 namespace godwit {
 namespace {
 
 using namespace engine_test;
-
-struct Outcome {
-  std::vector<TokenId> tokens;
-  std::string text;
-  ServiceAnswer answer;
-};
-
-// Submits and waits for the end.
-class Client {
- public:
-  explicit Client(Service& service) : service_(service) {}
-
-  std::future<Outcome> ask(ServiceRequest request) {
-    auto state = std::make_shared<std::pair<Outcome, std::promise<Outcome>>>();
-    std::future<Outcome> future = state->second.get_future();
-    auto id = service_.submit(std::move(request),
-                              {[state](const Piece& piece) {
-                                 state->first.text += piece.text;
-                                 state->first.tokens.push_back(piece.id);
-                               },
-                               [state](const ServiceAnswer& answer) {
-                                 state->first.answer = answer;
-                                 // Text that was held back comes with the last token once more.
-                                 state->first.tokens.resize(static_cast<size_t>(answer.completion_tokens));
-                                 state->second.set_value(std::move(state->first));
-                               }});
-    EXPECT_TRUE(id.has_value()) << id.error().message;
-    last_id = id.value_or(0);
-    return future;
-  }
-
-  uint64_t last_id = 0;
-
- private:
-  Service& service_;
-};
-
-EngineOptions small_engine(int chunk = 64) {
-  EngineOptions options = options_for("qwen3");
-  options.prefill_chunk = chunk;
-  return options;
-}
-
-std::unique_ptr<Service> serve(const Engine& engine, ServiceOptions options = {}) {
-  return value_of(Service::start(engine, options));
-}
 
 TEST(Service, AnswersAreThoseOfSessionsOfTheirOwn) {
   const Engine engine = open(small_engine()), alone = open(small_engine());
@@ -264,10 +212,6 @@ TEST(Service, RefusesWhatItCannotServe) {
   EngineOptions options = small_engine();
   options.decode = "resa";
   expect_error(Service::start(open(options), {}), ErrorCode::kUnsupported, "repair=0");
-  options.decode = "dense";
-  options.kv_policy = "streaming";
-  options.kv_budget = "50%";
-  expect_error(Service::start(open(options), {}), ErrorCode::kUnsupported, "streaming");
   expect_error(Service::start(open(), {.most_running = 0}), ErrorCode::kInvalidArgument, "at once");
 }
 

@@ -113,18 +113,44 @@ void KvPool::copy_slots(PageId from, PageId to) {
 
 void KvPool::ref(PageId page) {
   GODWIT_CHECK(page_index(page) < slabs_[page_slab(page)].pages.size() && at(page).references > 0);
-  ++at(page).references;
+  Page& info = at(page);
+  if (info.kept && info.references == 1) --slabs_[page_slab(page)].only_kept;
+  ++info.references;
 }
 
 void KvPool::unref(PageId page) {
   Slab& slab = slabs_[page_slab(page)];
   GODWIT_CHECK(page_index(page) < slab.pages.size() && at(page).references > 0);
-  if (--at(page).references > 0) return;
-  free_aux(at(page));
+  Page& info = at(page);
+  --info.references;
+  if (info.kept && info.references == 1) ++slab.only_kept;
+  if (info.references > 0) return;
+  free_aux(info);
   slab.free.push_back(static_cast<PageId>(page_index(page)));
   --slab.in_use;
   --pages_in_use_;
   page_bytes_in_use_ -= slab.page_bytes;
+}
+
+void KvPool::keep(PageId page) {
+  Page& info = at(page);
+  GODWIT_CHECK(!info.kept && !is_explicit(page));
+  ref(page);
+  info.kept = true;
+}
+
+void KvPool::give_up(PageId page) {
+  Page& info = at(page);
+  GODWIT_CHECK(info.kept);
+  if (info.references == 1) --slabs_[page_slab(page)].only_kept;
+  info.kept = false;
+  unref(page);
+}
+
+size_t KvPool::kept_bytes() const {
+  size_t bytes = 0;
+  for (const Slab& slab : slabs_) bytes += slab.only_kept * slab.page_bytes;
+  return bytes;
 }
 
 int32_t KvPool::position(PageId page, uint32_t slot) const {
@@ -243,7 +269,7 @@ Status KvPool::check_integrity() const {
   size_t used_bytes = 0;
   for (size_t number = 0; number < kSlabs; ++number) {
     const Slab& slab = slabs_[number];
-    size_t used = 0;
+    size_t used = 0, only_kept = 0;
     if (expected.pages(number) > slab.pages.size())
       return errorf(kBroken, "holders have {} KV pages, the pool {}", expected.pages(number), slab.pages.size());
     for (PageId page = 0; page < slab.pages.size(); ++page) {
@@ -252,12 +278,15 @@ Status KvPool::check_integrity() const {
       if (info.references != held)
         return errorf(kBroken, "KV page {} counts {} references, its holders {}", page, info.references, held);
       used += info.references > 0 ? 1 : 0;
+      only_kept += info.kept && info.references == 1 ? 1 : 0;
       if (info.aux == kNoAux) continue;
       if (info.references == 0 || info.aux >= aux_seen.size() || aux_seen[info.aux])
         return errorf(kBroken, "KV page {} has aux entry {}, which is not its own", page, info.aux);
       aux_seen[info.aux] = true;
       ++used_aux;
     }
+    if (only_kept != slab.only_kept)
+      return errorf(kBroken, "KV pool counts {} pages that are only kept; there are {}", slab.only_kept, only_kept);
     if (used != slab.in_use) return errorf(kBroken, "KV pool counts {} pages in use; there are {}", slab.in_use, used);
     used_bytes += used * slab.page_bytes;
     std::vector<bool> page_free(slab.pages.size());

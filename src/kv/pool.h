@@ -105,6 +105,10 @@ class KvPool {
   [[nodiscard]] std::optional<PageId> copy(PageId page);
   void ref(PageId page);
   void unref(PageId page);  // the last reference frees the page and its aux entry
+  // A reference that its holder would give up if asked, one a page at most. REQUIRES of keep: it is not explicit.
+  void keep(PageId page);
+  void give_up(PageId page);
+  size_t kept_bytes() const;  // of pages that have no other reference
   // Another number whenever slots of the page that were filled get other contents; appending does not change it.
   uint64_t stamp(PageId page) const { return at(page).stamp; }
   void touch(PageId page) { at(page).stamp = ++last_stamp_; }
@@ -141,10 +145,12 @@ class KvPool {
     uint32_t references = 0;
     int32_t first_position = 0;  // while implicit
     uint32_t aux = kNoAux;
+    bool kept = false;
     uint64_t stamp = 0;
   };
   struct Slab {
     size_t page_bytes = 0, capacity = 0, in_use = 0;
+    size_t only_kept = 0;  // pages whose one reference is keep()'s
     Buffer memory;
     std::vector<Page> pages;   // as many as were ever in use; later ids are free and their memory untouched
     std::vector<PageId> free;  // last freed, first used

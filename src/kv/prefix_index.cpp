@@ -23,7 +23,7 @@ PrefixIndex::~PrefixIndex() {
   for (const auto& [space, root] : roots_)
     visit(*root, [&](const Node& node) {
       for (const auto* pages : {&node.pages, &node.open})
-        for (PageId page : *pages) pool_.unref(page);
+        for (PageId page : *pages) pool_.give_up(page);
     });
 }
 
@@ -117,7 +117,7 @@ PrefixIndex::Node* PrefixIndex::add_child(Node& node, std::span<const int32_t> b
 void PrefixIndex::keep(std::vector<PageId>& pages, const Node& node, const KvSequence& sequence, bool open) {
   std::vector<PageId> column;
   if (!pages.empty() || !sequence.list_column(node.depth / block_tokens_, open, column)) return;
-  for (PageId page : column) pool_.ref(page);
+  for (PageId page : column) pool_.keep(page);
   pages = std::move(column);
 }
 
@@ -148,7 +148,7 @@ size_t PrefixIndex::drop(Node* leaf) {
   leaves_.erase(leaf);
   spent_ = std::max(spent_, leaf->worth);
   for (const auto* pages : {&leaf->pages, &leaf->open})
-    for (PageId page : *pages) pool_.unref(page);
+    for (PageId page : *pages) pool_.give_up(page);
   Node* parent = leaf->parent;
   const auto [begin, end] = parent->children.equal_range(hash_of(leaf->tokens));
   parent->children.erase(std::find_if(begin, end, [&](const auto& entry) { return entry.second.get() == leaf; }));
@@ -174,14 +174,8 @@ size_t PrefixIndex::release(size_t pages) {
   return freed;
 }
 
-size_t PrefixIndex::releasable_bytes() const {
-  size_t bytes = 0;
-  for (const auto& [space, root] : roots_)
-    visit(*root, [&](const Node& node) {
-      for (const auto* pages : {&node.pages, &node.open})
-        for (PageId page : *pages) bytes += pool_.shared(page) ? 0 : pool_.bytes(page);
-    });
-  return bytes;
+void PrefixIndex::forget_all() {
+  while (!leaves_.empty()) drop(*leaves_.begin());
 }
 
 }  // namespace godwit

@@ -12,7 +12,7 @@
 // worth what computing it again would cost, counted from the worth of the last one that went; every use counts it anew.
 // So a block that was costly and one that was just used stay.
 //
-// Thread-safety: as its pool.
+// A pool has one index. Thread-safety: as its pool.
 #pragma once
 
 #include <cstdint>
@@ -51,9 +51,10 @@ class PrefixIndex final : private PageHolder {
   // Drops leaves until so many pages became free, or no leaf is left that frees any; says how many became free.
   size_t release(size_t pages);
   void clear() { release(SIZE_MAX); }
+  void forget_all();  // also blocks that sequences use, which keep their pages
 
   size_t blocks() const { return blocks_; }
-  size_t releasable_bytes() const;  // what clear() would free
+  size_t releasable_bytes() const { return pool_.kept_bytes(); }  // what clear() would free; O(1)
 
  private:
   struct Node {

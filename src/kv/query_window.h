@@ -23,6 +23,7 @@ class QueryWindow {
   std::vector<int32_t> positions() const;  // of the queries, ascending
 
   void forget(int32_t end_position);
+  void skip(int32_t tokens) { first_ = end_ = tokens; }  // the first step begins there; REQUIRES: none was taken
 
  private:
   struct LayerAttention {

@@ -80,6 +80,17 @@ KvResidence KvRetentionRules::residence(const KvShape& shape) const {
   return {0, slots_per_head(INT32_MAX, shape) + most};
 }
 
+size_t KvRetentionRules::shareable(size_t prompt_tokens) const {
+  const KvNeeds needs = method.policy->needs();
+  if (needs.queries == KvNeeds::Queries::kAll) return 0;
+  size_t end = prompt_tokens;
+  if (trigger.every > 0) {  // a step ends with a look, or begins with one that would else come too late
+    const auto every = static_cast<size_t>(trigger.every), chunk = static_cast<size_t>(prefill_chunk);
+    end = std::min(end, std::max(every / chunk, size_t{1}) * chunk);
+  }
+  return end - std::min(end, static_cast<size_t>(needs.last_queries));
+}
+
 KvRetention::KvRetention(std::shared_ptr<const KvRetentionRules> rules, KvSequence& sequence)
     : rules_(std::move(rules)), needs_(rules_->method.policy->needs()), sequence_(sequence) {
   const KvShape& shape = sequence.shape();
@@ -97,9 +108,18 @@ KvRetention::KvRetention(const KvRetention& other, KvSequence& fork)
       due_(other.due_),
       settled_(other.settled_) {}
 
-Status KvRetention::prepare(int rows) {
+bool KvRetention::looks_before(int rows) const {
   const int most = rules_->most_between();
-  if (most > 0 && since_ > 0 && since_ + rows > most) GODWIT_TRY(apply());
+  return most > 0 && since_ > 0 && since_ + rows > most;
+}
+
+bool KvRetention::looks_after(int rows, bool prompt_ends) const {
+  const KvTrigger& trigger = rules_->trigger;
+  return due_ || (prompt_ends && trigger.prompt_end) || (trigger.every > 0 && since_ + rows >= trigger.every);
+}
+
+Status KvRetention::prepare(int rows) {
+  if (looks_before(rows)) GODWIT_TRY(apply());
   return window_ ? window_->prepare(sequence_.pool(), sequence_.next_position(), rows) : Status();
 }
 
@@ -110,11 +130,16 @@ void KvRetention::attended(int layer, const AttentionArgs& args) {
 
 Status KvRetention::finish(int rows, bool prompt_ends) {
   if (window_) window_->finish();
+  due_ = looks_after(rows, prompt_ends);
   since_ += rows;
-  due_ = due_ || (prompt_ends && rules_->trigger.prompt_end) ||
-         (rules_->trigger.every > 0 && since_ >= rules_->trigger.every);
   if (totals_) GODWIT_TRY(totals_->status());
   return due_ ? apply() : Status();
+}
+
+void KvRetention::skip(int32_t tokens) {
+  GODWIT_CHECK(since_ == 0 && settled_ == 0 && !totals_);
+  if (window_) window_->skip(tokens);
+  since_ = tokens;
 }
 
 int32_t KvRetention::shortest_exact() const {

@@ -41,6 +41,13 @@ struct KvRetentionRules {
   KvResidence residence(const KvShape& shape) const;  // where the policy demotes, of open slots
   // What a head may keep on average once `tokens` tokens have been seen.
   size_t slots_per_head(int32_t tokens, const KvShape& shape) const;
+
+  // Whether what is dropped depends on how tokens are cut into steps: whoever wants a Session's results takes its
+  // steps, which end at multiples of prefill_chunk and at the prompt's end, and then have one token each.
+  bool by_pieces() const { return trigger.every > 0 || method.policy->needs().queries == KvNeeds::Queries::kAll; }
+  // How many tokens at the beginning of a prompt a sequence may take from another and come to the same: those before
+  // the first look, but for the queries that a look wants to have seen.
+  size_t shareable(size_t prompt_tokens) const;
 };
 
 class KvRetention final : public AttentionObserver {
@@ -58,6 +65,15 @@ class KvRetention final : public AttentionObserver {
   Status prepare(int rows);
   void attended(int layer, const AttentionArgs& args) override;
   Status finish(int rows, bool prompt_ends);
+  // Whether prepare(), or finish(), will look; it then drops entries, and may need as much memory again as what stays.
+  bool looks_before(int rows) const;
+  bool looks_after(int rows, bool prompt_ends) const;
+
+  // The sequence begins with so many tokens that were computed for another. REQUIRES: no step was taken, and
+  // rules.shareable() allows it.
+  void skip(int32_t tokens);
+  bool observes() const { return window_ || totals_; }  // else attended() need not be called
+  bool whole() const { return settled_ == 0; }          // nothing was ever dropped
 
   // The least number of tokens that truncate() may leave without changing what the rest would have been.
   int32_t shortest_exact() const;

@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "attn/shared_pages.h"
+
 namespace godwit {
 
 // One forward pass: the arguments of the step and where its activations are.
@@ -175,7 +177,8 @@ class Step {
     args.softcap = c_.attention_softcap;
     args.window = settings.window;
     args.partial = {ws_.attended_.slice(0, rows_).reshape({rows_, c_.heads, c_.head_dim}), ws_.lse_.slice(0, rows_)};
-    be_.attention(args);
+    attend_sharing(be_, args,
+                   ws_.attention_state_.slice(0, rows_).reshape({rows_, c_.heads, attention_state_width(c_.head_dim)}));
     if (in_.observer != nullptr) in_.observer->attended(static_cast<int>(layer), args);
   }
 

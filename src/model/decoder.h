@@ -57,6 +57,7 @@ class Workspace {
   Tensor q_, attended_;                 // [heads * head_dim]
   Tensor k_, v_;                        // [kv_heads * head_dim]
   Tensor lse_;                          // [heads]
+  Tensor attention_state_;              // [heads * attention_state_width]
   Tensor gate_, up_;                    // [1, numbers]: reshaped to what the layer's feed-forward needs
   Tensor router_, expert_weights_, expert_out_;
   Tensor expert_ids_;                          // i32

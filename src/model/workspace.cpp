@@ -45,6 +45,7 @@ size_t Workspace::carve(std::byte* base, const ModelConfig& c, int rows, int log
   k_ = carve(rows, c.kv_dim());
   v_ = carve(rows, c.kv_dim());
   lse_ = carve(rows, c.heads);
+  attention_state_ = carve(rows, c.heads * attention_state_width(c.head_dim));
   gate_ = carve(1, ffn);
   up_ = carve(1, ffn);
   if (c.experts > 0) {

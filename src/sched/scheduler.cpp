@@ -9,7 +9,7 @@
 namespace godwit {
 
 bool Scheduler::submit(SchedRequest request) {
-  GODWIT_CHECK(request.prompt && !request.prompt->empty());
+  GODWIT_CHECK(request.prompt && !request.prompt->empty() && request.piece_tokens <= options_.step_tokens);
   if (waiting_ >= options_.most_waiting) return false;
   // Who comes new, or comes back, has had as much as whoever of those here had least.
   if (served_.find(request.principal) == served_.end()) {
@@ -51,12 +51,17 @@ double Scheduler::chunk_cost(size_t begin, size_t tokens) const {
   return n * token_cost(static_cast<double>(begin) + (n - 1) / 2);
 }
 
-// As many tokens as the budget allows: the positive root of chunk_cost(begin, n) = budget.
-size_t Scheduler::chunk_tokens(const Request& r, size_t left, double budget) const {
-  if (budget <= 0) return 0;
+// As many tokens as the budget allows: the positive root of chunk_cost(begin, n) = budget. The first chunk of a step
+// has at least one, or one piece.
+size_t Scheduler::chunk_tokens(const Request& r, size_t left, double budget, bool first) const {
   const double a = 1 / (2 * options_.attention_tokens), b = token_cost(static_cast<double>(r.computed)) - a;
-  const double most = (std::sqrt(b * b + 4 * a * budget) - b) / (2 * a);
-  return std::min({left, r.tokens - r.computed, static_cast<size_t>(most)});
+  const double most = budget <= 0 ? 0 : (std::sqrt(b * b + 4 * a * budget) - b) / (2 * a);
+  const size_t tokens = std::min({left, r.tokens - r.computed, static_cast<size_t>(most)});
+  size_t piece = 1;
+  if (const size_t end = r.request.piece_tokens, prompt = r.request.prompt->size(); end > 0 && r.computed < prompt)
+    piece = std::min(end - r.computed % end, prompt - r.computed);
+  if (tokens < piece) return first ? piece : 0;
+  return r.request.piece_tokens > 0 ? piece : tokens;
 }
 
 int64_t Scheduler::priority(const Request& r) const {
@@ -79,9 +84,9 @@ bool Scheduler::waits_for_another(const Request& r, const SchedMemory& memory) c
   size_t cached = SIZE_MAX;
   for (const auto& [id, other] : requests_) {
     const std::vector<int32_t>& read = *other.request.prompt;
-    if (!other.runs || other.computed >= read.size()) continue;
+    if (!other.runs || other.computed >= read.size() || other.request.space != r.request.space) continue;
     const auto end = std::mismatch(prompt.begin(), prompt.end(), read.begin(), read.end()).first;
-    const auto common = static_cast<size_t>(end - prompt.begin());
+    const size_t common = std::min(static_cast<size_t>(end - prompt.begin()), r.request.shareable);
     if (common < options_.block_tokens || other.computed >= common) continue;
     if (cached == SIZE_MAX) cached = memory.cached(r.request.id);
     if (common >= cached + options_.block_tokens) return true;
@@ -89,13 +94,25 @@ bool Scheduler::waits_for_another(const Request& r, const SchedMemory& memory) c
   return false;
 }
 
-void Scheduler::give_way(Request& r, SchedMemory& memory, SchedStep& step) {
+void Scheduler::stop(Request& r, SchedMemory& memory) {
   memory.release(r.request.id);
   r.runs = false;
   r.computed = 0;
   r.since = steps_;
   ++waiting_;
+}
+
+void Scheduler::give_way(Request& r, SchedMemory& memory, SchedStep& step) {
+  stop(r, memory);
   step.gave_way.push_back(r.request.id);
+}
+
+bool Scheduler::postpone(uint64_t id, SchedMemory& memory) {
+  Request& r = requests_.at(id);
+  GODWIT_CHECK(r.runs);
+  if (running() == 1) return false;
+  stop(r, memory);
+  return true;
 }
 
 // Lowest priority, then cheapest to compute again, then newest. Nobody gives way to one of lower priority.
@@ -172,7 +189,7 @@ void Scheduler::take_chunks(SchedMemory& memory, SchedStep& step) {
       budget = std::max(budget, std::min(options_.step_cost, chunk_cost(r->computed, options_.least_tokens)));
     if (budget < 1) break;
     if (!r->runs && !start(*r, memory, step)) continue;
-    const size_t tokens = std::max<size_t>(chunk_tokens(*r, left, budget), step.chunks.empty() ? 1 : 0);
+    const size_t tokens = chunk_tokens(*r, left, budget, step.chunks.empty());
     if (tokens == 0) continue;
     // A prompt waits for memory, unless nothing else goes on: then others give way to it, or it can never be read.
     if (step.empty() ? !make_room(*r, tokens, memory, step) : !memory.reserve(r->request.id, tokens)) {

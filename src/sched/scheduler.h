@@ -39,6 +39,11 @@ struct SchedRequest {
   std::string principal;
   int priority = 0;
   std::shared_ptr<const std::vector<int32_t>> prompt;  // not empty
+  std::string space = {};       // requests of one space may share beginnings of their prompts, ...
+  size_t shareable = SIZE_MAX;  // ... this one so many tokens at most
+  // 0: a prompt may be cut anywhere. Else it is read in pieces that end at multiples of this, none of them cut, and
+  // tokens that were sampled are computed one in a step. At most step_tokens.
+  size_t piece_tokens = 0;
 };
 
 // The KV memory, as a scheduler sees it.
@@ -81,6 +86,9 @@ class Scheduler {
   SchedStep next(SchedMemory& memory);
   // The request sampled one more token, which is to be computed next.
   void sampled(uint64_t id);
+  // What a running request was to have in the last step cannot be had: it goes back to wait with all its tokens, or, if
+  // it ran alone, false. REQUIRES: it has not sampled since.
+  bool postpone(uint64_t id, SchedMemory& memory);
   // Done or no longer wanted, at any time between steps. Unknown ids are ignored.
   void remove(uint64_t id, SchedMemory& memory);
 
@@ -102,12 +110,13 @@ class Scheduler {
   };
 
   double chunk_cost(size_t begin, size_t tokens) const;
-  size_t chunk_tokens(const Request& r, size_t left, double budget) const;
+  size_t chunk_tokens(const Request& r, size_t left, double budget, bool first) const;
   int64_t priority(const Request& r) const;
   bool before(const Request& a, const Request& b) const;
   bool waits_for_another(const Request& r, const SchedMemory& memory) const;
   bool make_room(Request& r, size_t tokens, SchedMemory& memory, SchedStep& step);
   Request* who_gives_way(const Request& r);
+  void stop(Request& r, SchedMemory& memory);
   void give_way(Request& r, SchedMemory& memory, SchedStep& step);
   void take_decodes(SchedMemory& memory, SchedStep& step);
   void take_chunks(SchedMemory& memory, SchedStep& step);

@@ -157,6 +157,10 @@ class Simulation {
       job.computed = chunk.begin + chunk.tokens;
       ASSERT_LE(job.computed, job.tokens);
       ASSERT_EQ(chunk.last, job.computed == job.tokens);
+      if (const size_t piece = job.request.piece_tokens, prompt_end = job.request.prompt->size(); piece > 0) {
+        const size_t end = std::min(chunk.begin - chunk.begin % piece + piece, prompt_end);
+        ASSERT_EQ(job.computed, chunk.begin < prompt_end ? end : chunk.begin + 1);
+      }
       prompt_tokens += chunk.tokens;
       const Tokens& prompt = *job.request.prompt;
       memory.remember(
@@ -270,6 +274,20 @@ TEST(Scheduler, ASharedBeginningIsReadOnce) {
   EXPECT_LT(s.now, 1.3 * once);
 }
 
+// Who cannot use what another reads does not wait for it.
+TEST(Scheduler, OnlyThoseWhoShareWaitForOneAnother) {
+  const auto prompt = std::make_shared<const Tokens>(text(300, 1));
+  for (const auto& [space, shareable, begin] : {std::tuple("", 299, 1u), {"other", 299, 2u}, {"", 20, 2u}}) {
+    Scheduler scheduler({});
+    FakeMemory memory(1 << 20);
+    memory.know(0, *prompt);
+    memory.know(1, *prompt);
+    scheduler.submit({0, "p", 0, prompt});
+    scheduler.submit({1, "p", 0, prompt, space, static_cast<size_t>(shareable)});
+    EXPECT_EQ(scheduler.next(memory).began.size(), begin) << space << shareable;
+  }
+}
+
 TEST(Scheduler, AFullQueueRefuses) {
   SchedOptions options;
   options.most_waiting = 5;
@@ -311,6 +329,7 @@ TEST(Scheduler, RandomArrivals) {
       prompt.push_back(-i);
       s.add(at, prompt, static_cast<size_t>(1 + below(200)), below(3),
             std::string(1, static_cast<char>('a' + below(4))));
+      if (below(3) == 0) s.jobs.back().request.piece_tokens = options.step_tokens;
     }
     s.run();
     if (testing::Test::HasFatalFailure()) return;
@@ -351,6 +370,12 @@ TEST(Scheduler, RemovingAtAnyTimeFreesMemory) {
         left.erase(id);
       } else {
         scheduler.sampled(id);
+      }
+    }
+    if (below(20) == 0 && scheduler.running() > 1) {
+      const auto began = std::find_if(step.chunks.begin(), step.chunks.end(), [&](const auto& c) { return !c.last; });
+      if (began != step.chunks.end() && left.contains(began->id)) {
+        ASSERT_TRUE(scheduler.postpone(began->id, memory));
       }
     }
     if (!left.empty() && below(10) == 0) {

@@ -53,7 +53,8 @@ class Generation : public std::enable_shared_from_this<Generation> {
                              .salt = plan.salt,
                              .priority = plan.priority,
                              .embed = plan.embed,
-                             .name = id_};
+                             .name = id_,
+                             .kv = plan.kv};
       request.options.sampling.seed += i;
       const auto prompt_tokens = static_cast<int>(request.prompt.size());
       auto id = app_.service.submit(std::move(request), callbacks(i, plan.progress));
@@ -219,6 +220,10 @@ ApiResult<void> generate(const App& app, const Call& call, Plan plan, std::uniqu
   if (plan.options.max_tokens > 0 && longest + plan.options.max_tokens > context)
     return too_long(fmt::format("{} tokens of prompt and {} of answer are more than the context of {} tokens holds",
                                 longest, plan.options.max_tokens, context));
+  if (plan.kv)
+    for (const auto& prompt : plan.prompts)
+      if (const Status allowed = app.service.check(*plan.kv, prompt.size()); !allowed)
+        return bad_field("kv", allowed.error().message);
   if (plan.options.max_tokens < 0 && limits.output_tokens > 0) plan.options.max_tokens = limits.output_tokens;
   auto generation = std::make_shared<Generation>(app, call, plan.stream, std::move(form));
   asio::dispatch(call.reply->strand(), [generation, plan = std::move(plan)] { generation->start(plan); });

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "server/app.h"
@@ -16,6 +17,7 @@ struct Plan {
   GenerateOptions options;
   std::string salt;  // see ServiceRequest
   int priority = 0;
+  std::optional<KvChoice> kv = {};  // see ServiceRequest
   bool stream = false;
   bool embed = false;     // see ServiceRequest
   bool progress = false;  // the form wants to be told

@@ -58,6 +58,13 @@ ApiResult<std::string> read_content(const nlohmann::json& content, const std::st
   return text;
 }
 
+ApiResult<std::string> read_arguments(const Fields& call) {
+  GODWIT_ASSIGN(std::string text, call.text("arguments"));
+  if (const auto parsed = parse_json(text, "arguments"); !parsed || !parsed->is_object())
+    return bad_field(call.name("arguments"), fmt::format("'{}' must be a JSON object as text", call.name("arguments")));
+  return text;
+}
+
 namespace {
 
 // The calls that an assistant made in an earlier turn.
@@ -73,10 +80,7 @@ ApiResult<void> read_calls(const Fields& message, std::vector<ToolCall>& calls) 
     ToolCall& call = calls.emplace_back();
     GODWIT_ASSIGN(call.id, entry.text("id"));
     GODWIT_ASSIGN(call.name, inner.text("name"));
-    GODWIT_ASSIGN(call.arguments, inner.text("arguments"));
-    if (const auto parsed = parse_json(call.arguments, "arguments"); !parsed || !parsed->is_object())
-      return bad_field(inner.name("arguments"),
-                       fmt::format("'{}' must be a JSON object as text", inner.name("arguments")));
+    GODWIT_ASSIGN(call.arguments, read_arguments(inner));
   }
   return {};
 }
@@ -94,30 +98,36 @@ ApiResult<bool> read_stream_options(const Fields& fields, Plan& plan) {
   return usage;
 }
 
+ApiResult<ChatMessage> read_message(const Fields& message) {
+  GODWIT_ASSIGN(std::string role, message.text("role"));
+  if (role == "developer") role = "system";
+  if (role != "system" && role != "user" && role != "assistant" && role != "tool")
+    return bad_field(message.name("role"),
+                     fmt::format("'{}' must be system, developer, user, assistant or tool, not '{}'",
+                                 message.name("role"), role.substr(0, 32)));
+  ChatMessage read;
+  if (role == "assistant") GODWIT_TRY(read_calls(message, read.tool_calls));
+  if (role == "tool") {
+    GODWIT_ASSIGN(read.tool_call_id, message.text("tool_call_id"));
+  }
+  GODWIT_TRY(message.read("name", read.name));
+  read.role = std::move(role);
+  const nlohmann::json* content = message.find("content");
+  if (content == nullptr && read.tool_calls.empty())
+    return bad_field(message.name("content"), fmt::format("'{}' is missing", message.name("content")));
+  if (content != nullptr) {
+    GODWIT_ASSIGN(read.content, read_content(*content, message.name("content")));
+  }
+  return read;
+}
+
 ApiResult<std::vector<ChatMessage>> read_messages(const Fields& fields, std::string_view key) {
   GODWIT_ASSIGN(const nlohmann::json* list, fields.array(key));
   std::vector<ChatMessage> messages;
   for (size_t i = 0; i < list->size(); ++i) {
     GODWIT_ASSIGN(const Fields message, Fields::of((*list)[i], fmt::format("{}[{}]", fields.name(key), i)));
-    GODWIT_ASSIGN(std::string role, message.text("role"));
-    if (role == "developer") role = "system";
-    if (role != "system" && role != "user" && role != "assistant" && role != "tool")
-      return bad_field(message.name("role"),
-                       fmt::format("'{}' must be system, developer, user, assistant or tool, not '{}'",
-                                   message.name("role"), role.substr(0, 32)));
-    ChatMessage& read = messages.emplace_back();
-    if (role == "assistant") GODWIT_TRY(read_calls(message, read.tool_calls));
-    if (role == "tool") {
-      GODWIT_ASSIGN(read.tool_call_id, message.text("tool_call_id"));
-    }
-    GODWIT_TRY(message.read("name", read.name));
-    read.role = std::move(role);
-    const nlohmann::json* content = message.find("content");
-    if (content == nullptr && read.tool_calls.empty())
-      return bad_field(message.name("content"), fmt::format("'{}' is missing", message.name("content")));
-    if (content != nullptr) {
-      GODWIT_ASSIGN(read.content, read_content(*content, message.name("content")));
-    }
+    GODWIT_ASSIGN(ChatMessage read, read_message(message));
+    messages.push_back(std::move(read));
   }
   return messages;
 }

@@ -30,7 +30,10 @@ ApiResult<Json> ordered_member(const Request& request, std::string_view pointer)
 ApiResult<bool> read_stream_options(const Fields& fields, Plan& plan);
 
 // Messages of a conversation as the engine takes them.
+ApiResult<ChatMessage> read_message(const Fields& message);
 ApiResult<std::vector<ChatMessage>> read_messages(const Fields& fields, std::string_view key);
+// A call's arguments: a JSON object as text.
+ApiResult<std::string> read_arguments(const Fields& call);
 // A message's content: a string, or an array of parts that are all text.
 ApiResult<std::string> read_content(const nlohmann::json& content, const std::string& name);
 // A text, texts, token ids, or lists of token ids; as many as the limit of answers allows.

@@ -42,6 +42,28 @@ ApiResult<void> read_logit_bias(const Fields& fields, SamplingOptions& sampling)
   return {};
 }
 
+// {"policy": "snapkv", "budget": "25%" or 512, "trigger": "chunk"}. Whether that is allowed is looked at with the
+// prompt.
+ApiResult<void> read_kv(const Fields& fields, Plan& plan) {
+  const nlohmann::json* value = fields.find("kv");
+  if (value == nullptr) return {};
+  GODWIT_ASSIGN(const Fields kv, Fields::of(*value, fields.name("kv")));
+  KvChoice choice;
+  GODWIT_ASSIGN(choice.policy, kv.text("policy"));
+  if (const nlohmann::json* budget = kv.find("budget"); budget != nullptr && budget->is_number_unsigned()) {
+    choice.budget = std::to_string(budget->get<uint64_t>());
+  } else {
+    GODWIT_TRY(kv.read("budget", choice.budget));
+  }
+  GODWIT_TRY(kv.read("trigger", choice.trigger));
+  for (const auto& item : value->items())
+    if (item.key() != "policy" && item.key() != "budget" && item.key() != "trigger")
+      return bad_field(kv.name(item.key()), fmt::format("'{}' is unknown; there are policy, budget and trigger",
+                                                        kv.name(item.key().substr(0, 64))));
+  plan.kv = std::move(choice);
+  return {};
+}
+
 }  // namespace
 
 ApiResult<void> read_plan(const App& app, const Fields& f, const FieldNames& names, Plan& plan) {
@@ -72,6 +94,7 @@ ApiResult<void> read_plan(const App& app, const Fields& f, const FieldNames& nam
   GODWIT_TRY(f.read("min_tokens", s.min_tokens, 0, most));
   GODWIT_TRY(f.read("n", plan.choices, 1, app.options.limits.choices));
   GODWIT_TRY(f.read("cache_salt", plan.salt));
+  GODWIT_TRY(read_kv(f, plan));
   if (f.has("priority")) {
     if (!app.options.client_priorities)
       return bad_field(f.name("priority"), "'priority': this server takes no priorities from clients");

@@ -18,6 +18,8 @@ inline Json progress_json(const RequestStatus& r) {
           {"cached_tokens", r.cached_tokens},
           {"completion_tokens", r.completion_tokens},
           {"kv_bytes", r.kv_bytes},
+          {"kv_policy", r.kv.policy},
+          {"kv_budget", r.kv.budget},
           {"kv_retained", r.kv_retained},
           {"seconds", r.seconds}};
 }

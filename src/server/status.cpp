@@ -22,11 +22,15 @@ ApiResult<void> status(const App& app, const Call& call) {
       count = count.get<int>() + 1;
     }
   }
+  Json choices = Json::array();  // names: parameters may be files
+  for (const std::string& policy : app.service.options().kv.policies)
+    choices.push_back(policy.substr(0, policy.find(':')));
   const Json body = {{"model", app.names.front()},
                      {"context_tokens", app.info.context_tokens},
                      {"kv",
                       {{"codec", app.info.kv_codec},
                        {"policy", app.info.kv_policy},
+                       {"choices", std::move(choices)},
                        {"retained", counted > 0 ? retained / counted : 1.0},
                        {"bytes_per_token", app.info.kv_bytes_per_token},
                        {"bytes_in_use", stats.kv_bytes_in_use},

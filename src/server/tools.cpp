@@ -45,7 +45,8 @@ ApiResult<ToolUse> use(const App& app, std::vector<Tool> tools, const Choice& ch
   if (tools.empty()) {
     if (choice.must == Must::kAny || choice.must == Must::kNamed)
       return bad_field("tool_choice", "'tool_choice' asks for a call, and there are no 'tools'");
-    return ToolUse{};
+    // Calls in the conversation are written as its tools would be.
+    return ToolUse{.tools = {}, .in_prompt = app.options.tools_in_prompt && !app.engine.tool_format()};
   }
   if (options.constraint)
     return bad_field("response_format",
@@ -87,36 +88,65 @@ ApiResult<std::vector<Tool>> each_tool(const Request& request, const Fields& fie
   return tools;
 }
 
+ApiResult<void> is_function(const Fields& entry) {
+  GODWIT_ASSIGN(const std::string type, entry.text("type"));
+  if (type == "function") return {};
+  return bad_field(entry.name("type"),
+                   fmt::format("'{}' must be function: there are no built-in tools", entry.name("type")));
+}
+
+// "tool_choice" and "parallel_tool_calls" of OpenAI; `named` reads a choice that is an object.
+template <class F>
+ApiResult<Choice> read_choice(const Fields& fields, F&& named) {
+  Choice choice;
+  GODWIT_TRY(fields.read("parallel_tool_calls", choice.parallel));
+  const nlohmann::json* given = fields.find("tool_choice");
+  if (given == nullptr || *given == "auto") return choice;
+  if (*given == "none") {
+    choice.must = Must::kNone;
+  } else if (*given == "required") {
+    choice.must = Must::kAny;
+  } else if (given->is_object()) {
+    GODWIT_ASSIGN(const Fields inner, Fields::of(*given, "tool_choice"));
+    choice.must = Must::kNamed;
+    GODWIT_ASSIGN(choice.name, named(inner));
+  } else {
+    return bad_field("tool_choice", "'tool_choice' must be none, auto, required or a function");
+  }
+  return choice;
+}
+
 }  // namespace
 
 ApiResult<ToolUse> read_tools(const App& app, const Request& request, const Fields& fields, GenerateOptions& options) {
   GODWIT_ASSIGN(auto tools, each_tool(request, fields, [](const Fields& entry, const Json& ordered) -> ApiResult<Tool> {
-                  GODWIT_ASSIGN(const std::string type, entry.text("type"));
-                  if (type != "function")
-                    return bad_field(entry.name("type"), fmt::format("'{}' must be function", entry.name("type")));
+                  GODWIT_TRY(is_function(entry));
                   const nlohmann::json* function = entry.find("function");
                   if (function == nullptr)
                     return bad_field(entry.name("function"), fmt::format("'{}' is missing", entry.name("function")));
                   GODWIT_ASSIGN(const Fields place, Fields::of(*function, entry.name("function")));
                   return read_tool(place, ordered.at("function"), "parameters");
                 }));
-  Choice choice;
-  GODWIT_TRY(fields.read("parallel_tool_calls", choice.parallel));
-  if (const nlohmann::json* given = fields.find("tool_choice")) {
-    if (*given == "none") {
-      choice.must = Must::kNone;
-    } else if (*given == "required") {
-      choice.must = Must::kAny;
-    } else if (given->is_object()) {
-      const nlohmann::json* function = given->contains("function") ? &(*given)["function"] : nullptr;
-      if (function == nullptr) return bad_field("tool_choice", "'tool_choice.function' is missing");
-      GODWIT_ASSIGN(const Fields inner, Fields::of(*function, "tool_choice.function"));
-      choice.must = Must::kNamed;
-      GODWIT_ASSIGN(choice.name, inner.text("name"));
-    } else if (*given != "auto") {
-      return bad_field("tool_choice", "'tool_choice' must be none, auto, required or a function");
-    }
-  }
+  GODWIT_ASSIGN(const Choice choice, read_choice(fields, [](const Fields& given) -> ApiResult<std::string> {
+                  const nlohmann::json* function = given.find("function");
+                  if (function == nullptr) return bad_field("tool_choice", "'tool_choice.function' is missing");
+                  GODWIT_ASSIGN(const Fields inner, Fields::of(*function, "tool_choice.function"));
+                  return inner.text("name");
+                }));
+  return use(app, std::move(tools), choice, options);
+}
+
+ApiResult<ToolUse> read_response_tools(const App& app, const Request& request, const Fields& fields,
+                                       GenerateOptions& options) {
+  GODWIT_ASSIGN(auto tools, each_tool(request, fields, [](const Fields& entry, const Json& ordered) -> ApiResult<Tool> {
+                  GODWIT_TRY(is_function(entry));
+                  return read_tool(entry, ordered, "parameters");
+                }));
+  GODWIT_ASSIGN(const Choice choice, read_choice(fields, [](const Fields& given) -> ApiResult<std::string> {
+                  GODWIT_ASSIGN(const std::string type, given.text("type"));
+                  if (type != "function") return bad_field("tool_choice.type", "'tool_choice.type' must be function");
+                  return given.text("name");
+                }));
   return use(app, std::move(tools), choice, options);
 }
 

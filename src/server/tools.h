@@ -17,6 +17,9 @@ struct ToolUse {
 // "tools", "tool_choice" and "parallel_tool_calls" of a chat completion. A choice that forces a call becomes the
 // answer's constraint.
 ApiResult<ToolUse> read_tools(const App& app, const Request& request, const Fields& fields, GenerateOptions& options);
+// Likewise of a response, whose tools and choice have no "function" inside.
+ApiResult<ToolUse> read_response_tools(const App& app, const Request& request, const Fields& fields,
+                                       GenerateOptions& options);
 // "tools" and "tool_choice" of an Anthropic message.
 ApiResult<ToolUse> read_anthropic_tools(const App& app, const Request& request, const Fields& fields,
                                         GenerateOptions& options);

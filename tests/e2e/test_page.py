@@ -197,6 +197,51 @@ def test_status_shows_what_runs(site):
     assert site.complaints() == []
 
 
+def test_kv_methods(driver, godwit):
+    flags = ("--kv-policy", "streaming", "--kv-budget", "25%", "--allow-kv-policy", "snapkv", "--allow-kv-policy", "none")
+    with Server(godwit, *flags) as server:
+        site = Site(driver, server)
+        site.settings(most=200)
+        site.until(lambda: len(site.all("#policy option")) == 3)
+
+        def retained(selector):
+            return float(site.text(selector).split("%")[0].split()[-1])
+
+        story = "Tell me a story about the sea. " * 100
+        for policy, budget, method in (("", "", "streaming 25%"), ("snapkv", "10%", "snapkv 10%"), ("none", "", "all entries")):
+            site.set("#policy", policy)
+            site.set("#budget", budget)
+            site.find("#fresh").click()
+            site.set("#text", story)
+            site.find("#send").click()
+            site.answer()
+            assert method in site.text(".figure-method")
+            share = retained(".figure-method")
+            assert share == 100 if policy == "none" else 8 < share < 60, site.text(".figure-method")
+        site.set("#policy", "snapkv")
+        site.set("#budget", "lots")
+        site.ask("Hello")
+        site.until(lambda: "no KV budget" in site.text(".error"))
+        enough = threading.Event()
+
+        def stream():
+            with chat(server, max_tokens=100000, extra_body={"ignore_eos": True}) as chunks:
+                for _ in chunks:
+                    if enough.is_set():
+                        return
+
+        thread = threading.Thread(target=stream)
+        thread.start()
+        try:
+            site.find("#tab-status").click()
+            site.until(lambda: "generating" in site.text("#requests tr") and "streaming 25%" in site.text("#requests tr"))
+            site.until(lambda: "with streaming" in site.text("#kv-method") and retained("#kv-method") < 90)
+        finally:
+            enough.set()
+            thread.join(60)
+        assert [m for m in site.complaints() if "400" not in m] == []
+
+
 def colours(site, system):
     site.driver.execute_cdp_cmd(
         "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": system}]}

@@ -98,6 +98,61 @@ def test_results_come_back(client):
     assert answer.choices[0].message.content or answer.choices[0].message.tool_calls
 
 
+def respond(client, **more):
+    tools = [{"type": "function", **tool["function"]} for tool in TOOLS]
+    same = {"model": "built-in", "input": QUESTION, "tools": tools, "max_output_tokens": 2000, "extra_body": {"seed": 3}}
+    return client.responses.create(**(same | more))
+
+
+def test_responses(client):
+    whole = respond(client, tool_choice="required")
+    calls = whole.output
+    assert whole.status == "completed" and {c.type for c in calls} == {"function_call"} and whole.output_text == ""
+    for call in calls:
+        jsonschema.validate(json.loads(call.arguments), SCHEMAS[call.name])
+    assert len({c.call_id for c in calls}) == len({c.id for c in calls}) == len(calls)
+    assert whole.tool_choice == "required" and [tool.name for tool in whole.tools] == list(SCHEMAS)
+    (named,) = respond(client, tool_choice={"type": "function", "name": "clock"}).output
+    assert named.name == "clock"
+    assert len(respond(client, tool_choice="required", parallel_tool_calls=False).output) == 1
+    # As a stream: each call whole, in its place.
+    events = list(respond(client, tool_choice="required", stream=True))
+    assert [e.sequence_number for e in events] == list(range(len(events)))
+    assert [e.arguments for e in events if e.type == "response.function_call_arguments.done"] == [c.arguments for c in calls]
+    assert [e.delta for e in events if e.type == "response.function_call_arguments.delta"] == [c.arguments for c in calls]
+    assert [e.output_index for e in events if e.type == "response.output_item.done"] == list(range(len(calls)))
+    assert [c.arguments for c in events[-1].response.output] == [c.arguments for c in calls]
+    # Calls and results on their way back, as the client has them.
+    turn = [*QUESTION, *(c.to_dict() for c in calls)]
+    turn += [{"type": "function_call_output", "call_id": c.call_id, "output": "It is sunny."} for c in calls]
+    back = respond(client, input=turn, tool_choice="none", max_output_tokens=8)
+    assert back.output[0].type == "message" and back.usage.input_tokens > whole.usage.input_tokens - 400
+    plain = respond(client, tool_choice="none", max_output_tokens=8)
+    assert plain.usage.input_tokens < back.usage.input_tokens and plain.usage.input_tokens < whole.usage.input_tokens
+
+
+@pytest.mark.parametrize(
+    "more, param",
+    [
+        ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
+        ({"tools": [{"type": "function"}]}, "tools[0].name"),
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"tools": [{"type": "function", "name": "a"}], "tool_choice": {"type": "function", "name": "b"}}, "tool_choice"),
+        ({"tools": [{"type": "function", "name": "a"}], "tool_choice": {"type": "file_search"}}, "tool_choice.type"),
+        ({"tools": [{"type": "function", "name": "a"}], "tool_choice": 3}, "tool_choice"),
+        ({"input": [{"type": "reasoning"}]}, "input[0].type"),
+        ({"input": [{"type": "function_call", "call_id": "1", "name": "a", "arguments": "{"}]}, "input[0].arguments"),
+        ({"input": [{"type": "function_call_output", "call_id": "1"}]}, "input[0].output"),
+        ({"max_tool_calls": 3}, "max_tool_calls"),
+        ({"truncation": "auto"}, "truncation"),
+        ({"top_logprobs": 3}, "top_logprobs"),
+    ],
+)
+def test_responses_name_what_is_wrong(server, more, param):
+    status, body = server.json("POST", "/v1/responses", {"input": "Hello", "max_output_tokens": 2} | more)
+    assert status == 400 and body["error"]["param"] == param, body
+
+
 def test_anthropic_tools(server):
     other = server.anthropic()
     tools = [{"name": name, "description": "It.", "input_schema": schema} for name, schema in SCHEMAS.items()]

@@ -31,6 +31,7 @@ class TriShape final : public AttentionPlanner {
       add_dense({.layer = request.layer, .window = request.window, .segments = {&dense, 1}, .q = request.q}, plan);
     }
   }
+  int32_t tail_rows() const override { return tail_; }
 
  private:
   static AttentionSegment rows_of(const AttentionSegment& segment, int32_t begin, int32_t end) {

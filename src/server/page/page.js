@@ -201,7 +201,7 @@ class Answer {
       add("prompt", `prompt ${count(p.prompt_tokens)} tokens`);
       add("cached", `${count(this.usage?.prompt_tokens_details.cached_tokens ?? p.cached_tokens)} cached`);
       add("kv", `KV ${bytes(p.kv_bytes)}`);
-      add("method", `${method()}, ${percent(p.kv_retained)} retained`);
+      add("method", `${method(p.kv_policy, p.kv_budget)}, ${percent(p.kv_retained)} retained`);
     }
     if (this.finish === "length") add("finish", "ended at the limit of tokens");
     if (this.stopped) add("finish", "stopped");
@@ -220,9 +220,21 @@ class Answer {
   }
 }
 
-function method() {
+function method(policy, budget) {
   if (!model) return "KV method unknown";
-  return model.kv.policy ? `${model.kv.codec} with ${model.kv.policy}` : `${model.kv.codec}, all entries`;
+  return policy ? `${model.kv.codec} with ${[policy, budget].filter(Boolean).join(" ")}` : `${model.kv.codec}, all entries`;
+}
+
+// What a request may choose of the KV method, where the operator lets it.
+function showChoices(names) {
+  if ($("policy").length === names.length + 1) return;
+  $("policy").replaceChildren($("policy").options[0], ...names.map((name) => element("option", {}, name)));
+  for (const label of document.querySelectorAll(".kv-choice")) label.hidden = !names.length;
+}
+
+function kvChoice() {
+  const policy = $("policy").value, budget = $("budget").value.trim();
+  return policy ? { kv: { policy, ...(budget ? { budget } : {}) } } : {};
 }
 
 function body() {
@@ -233,6 +245,7 @@ function body() {
     stream_options: { include_usage: true, include_progress: true },
     ...(Number.isNaN(temperature) ? {} : { temperature }),
     ...(Number.isNaN(most) ? {} : { max_tokens: most }),
+    ...kvChoice(),
   });
 }
 
@@ -309,7 +322,7 @@ function plot(id, values, top) {
 function requestRow(r) {
   const bar = element("progress", { max: r.prompt_tokens, value: r.computed_tokens, ariaLabel: "Prompt read" });
   const cells = [r.id, r.state, null, count(r.cached_tokens), count(r.completion_tokens), bytes(r.kv_bytes),
-    percent(r.kv_retained), seconds(r.seconds)].map((text) => element("td", {}, text ?? bar));
+    method(r.kv_policy, r.kv_budget), percent(r.kv_retained), seconds(r.seconds)].map((text) => element("td", {}, text ?? bar));
   cells[2].append(` ${count(r.computed_tokens)} of ${count(r.prompt_tokens)}`);
   return element("tr", {}, ...cells);
 }
@@ -330,7 +343,7 @@ function showStatus(s) {
   $("kv-use").textContent = `${bytes(s.kv.bytes_in_use)} of ${bytes(s.kv.budget_bytes)}`;
   $("kv-bar").max = s.kv.budget_bytes || 1;
   $("kv-bar").value = s.kv.bytes_in_use;
-  $("kv-method").textContent = `${method()}; ${percent(s.kv.retained)} retained; ${bytes(Math.round(s.kv.bytes_per_token))} per token`;
+  $("kv-method").textContent = `${method(s.kv.policy)}; ${percent(s.kv.retained)} retained; ${bytes(Math.round(s.kv.bytes_per_token))} per token`;
   $("totals").textContent = `${count(t.answered)} answered, ${count(t.cancelled)} cancelled, ${count(t.failed)} failed, ${count(t.refused)} refused`;
   const cache = s.prefix_cache;
   $("prefix-share").textContent = cache.asked_tokens ? `${percent(cache.found_tokens / cache.asked_tokens)} of prompts found` : "nothing asked yet";
@@ -351,6 +364,7 @@ async function look() {
   try {
     const s = await (await ask("status")).json();
     model = s;
+    showChoices(s.kv.choices);
     $("model").textContent = s.model;
     showStatus(s);
     notice("");
