@@ -22,6 +22,8 @@ struct ServiceOptions {
   int most_running = 32;     // requests that are being answered; the others wait
   int most_waiting = 256;    // more are refused
   bool prefix_cache = true;  // K and V of prompts stay, as long as nobody needs the memory
+  // Ranks of the engine are lost: all requests have failed, and status() says why. From the service's thread, once.
+  std::function<void()> on_lost = {};
 };
 
 struct ServiceRequest {
@@ -88,6 +90,8 @@ class Service {
   // kExhausted: the queue is full. kInvalidArgument: the request can never be answered.
   Result<uint64_t> submit(ServiceRequest request, ServiceCallbacks callbacks);
   void cancel(uint64_t id);  // on_end follows, soon; unknown ids are ignored
+  // Whether requests are still answered; if not, why: a rank of the engine is gone.
+  Status status() const;
   ServiceStats stats() const;
   std::vector<RequestStatus> requests() const;  // as they were after the last step, in the order of their ids
 

@@ -13,7 +13,9 @@
 // `exact`, a rank returns one state for all its segments: fewer bytes by as many times, and no longer the bits of one
 // rank.
 //
-// Every rank calls begin() and then attend() for each layer, with the same step and mode. A failing transport makes
+// A step may be of several sequences; each has its own mode, and they follow one another within a layer.
+//
+// Every rank calls begin() and then attend() for each layer, with the same parts. A failing transport makes
 // attend() return at once, with numbers that mean nothing; status() says why. Thread-safety: one thread at a time.
 #pragma once
 
@@ -46,6 +48,14 @@ struct RingTimes {
   uint64_t layers = 0;
 };
 
+// One sequence's part of a step. The sequence has room for what this rank keeps of it already.
+struct RingPart {
+  const KvSequence* sequence = nullptr;
+  Stretch step;
+  RingMode mode = RingMode::kPassKv;
+  int first = 0;  // rank; see Shards
+};
+
 // Pages of one segment of one layer, head by head, in some slab.
 struct SegmentPages {
   const std::byte* slab = nullptr;
@@ -58,13 +68,14 @@ class RingAttention final : public LayerAttention {
   static Result<std::unique_ptr<RingAttention>> create(Transport& transport, KvPool& pool, const RingShape& shape,
                                                        const RingOptions& options);
 
-  // The sequence has room for what this rank keeps of the step already.
-  void begin(const KvSequence& sequence, Stretch step, RingMode mode);
+  // The rows of a rank are those of the parts, one after the other.
+  void begin(std::span<const RingPart> parts);
   void attend(const LayerCall& call) override;
   const Status& status() const { return transport_.status(); }
 
+  // Of sequences that begin at rank 0, and of those of a part.
   const Shards& shards() const { return shards_; }
-  const std::vector<Stretch>& rows(int rank) const { return rows_[static_cast<size_t>(rank)]; }
+  const std::vector<Stretch>& rows(size_t part, int rank) const { return parts_[part].rows[static_cast<size_t>(rank)]; }
   const RingTimes& times() const { return times_; }
   const RingShape& shape() const { return shape_; }
   const RingOptions& options() const { return options_; }
@@ -92,8 +103,23 @@ class RingAttention final : public LayerAttention {
     int32_t size() const { return row_end - row_begin; }
   };
 
+  struct Part {
+    RingPart what;
+    Shards shards;
+    std::vector<std::vector<Stretch>> rows;  // of each rank
+    std::vector<std::vector<Piece>> pieces;  // likewise, by keeper
+    std::vector<int> readers;                // other ranks with rows
+  };
+
   RingAttention(Transport& transport, KvPool& pool, const RingShape& shape, const RingOptions& options);
   Status allocate();
+  void attend_part(const LayerCall& call);
+
+  // Of the part that is being attended to.
+  const Shards& own_shards() const { return now_->shards; }
+  const Stretch& step() const { return now_->what.step; }
+  const std::vector<Stretch>& rows(int rank) const { return now_->rows[static_cast<size_t>(rank)]; }
+  const std::vector<Piece>& pieces(int rank) const { return now_->pieces[static_cast<size_t>(rank)]; }
 
   int me() const { return transport_.rank(); }
   int ranks() const { return shards_.ranks(); }
@@ -102,7 +128,7 @@ class RingAttention final : public LayerAttention {
   size_t pages_of(int32_t tokens) const;
   std::vector<Span> spans_of(int rank, int32_t row_begin, int32_t row_end) const;
   int32_t first_segment(const LayerCall& call) const;  // that a row of the step may see
-  int32_t end_segment() const { return shards_.segments(step_.end); }
+  int32_t end_segment() const { return shards_.segments(step().end); }
   int32_t segment_tokens_now(int32_t segment) const;  // that are there at the end of the step
   SegmentPages kept_segment(int layer, int32_t segment) const;
 
@@ -138,12 +164,8 @@ class RingAttention final : public LayerAttention {
   const Shards shards_;
   const std::function<void()> poll_;
 
-  const KvSequence* sequence_ = nullptr;
-  Stretch step_;
-  RingMode mode_ = RingMode::kPassKv;
-  std::vector<std::vector<Stretch>> rows_;  // of each rank
-  std::vector<std::vector<Piece>> pieces_;  // likewise, by keeper
-  std::vector<int> readers_;                // other ranks with rows
+  std::vector<Part> parts_;
+  const Part* now_ = nullptr;
 
   Buffer outbox_, inbox_;  // pages of new tokens
   Buffer staging_;         // pages of a round

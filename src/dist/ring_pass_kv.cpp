@@ -7,7 +7,7 @@ namespace godwit::dist {
 
 // Whether nothing of the round is of this step, so that it may leave before the step's tokens have arrived.
 bool RingAttention::round_is_old(const LayerCall& call, int32_t round) const {
-  return first_segment(call) + (round + 1) * ranks() <= shards_.segment_of(step_.begin);
+  return first_segment(call) + (round + 1) * ranks() <= shards_.segment_of(step().begin);
 }
 
 void RingAttention::post_round(const LayerCall& call, int32_t round) {
@@ -15,21 +15,21 @@ void RingAttention::post_round(const LayerCall& call, int32_t round) {
   const int32_t first = first_segment(call) + round * ranks(), end = std::min(end_segment(), first + ranks());
   for (int32_t segment = first; segment < end; ++segment) {
     const size_t bytes = pages_of(segment_tokens_now(segment)) * kv_heads() * page_bytes();
-    const int keeper = shards_.keeper(segment);
+    const int keeper = own_shards().keeper(segment);
     if (keeper != me()) {
       if (!rows(me()).empty())
         transport_.receive(keeper, half.in[static_cast<size_t>(segment - first)], FrameKind::kPages, bytes,
                            half.pending);
       continue;
     }
-    if (readers_.empty()) continue;
+    if (now_->readers.empty()) continue;
     const SegmentPages pages = kept_segment(call.layer, segment);
     std::byte* to = half.out.payload(bytes).data();
     for (const PageRef& ref : pages.pages) {
       backend_.download({to, page_bytes()}, pages.slab + ref.page * page_bytes());
       to += page_bytes();
     }
-    transport_.send(readers_, half.out, FrameKind::kPages, bytes, half.pending);
+    transport_.send(now_->readers, half.out, FrameKind::kPages, bytes, half.pending);
   }
 }
 
@@ -45,7 +45,7 @@ Status RingAttention::pass_kv(const LayerCall& call, bool first_posted) {
     if (options_.overlap && round + 1 < rounds) post_round(call, round + 1);
     const int32_t begin = first + round * ranks(), end = std::min(end_segment(), begin + ranks());
     for (int32_t segment = begin; row_count > 0 && segment < end; ++segment) {
-      if (shards_.keeper(segment) == me()) {
+      if (own_shards().keeper(segment) == me()) {
         walk(call, mine, segment, kept_segment(call.layer, segment), state, segment > first);
         continue;
       }

@@ -23,6 +23,7 @@ struct RingCase {
   int max_rows = 1024;
   KvFormat format = {DType::kF16, 32, 16};
   RingOptions options = {};
+  int first = 0;  // rank at which the sequence begins
 };
 
 struct RingStep {
@@ -167,11 +168,12 @@ inline RingRun together(const RingCase& c, const std::vector<RingStep>& steps, c
       for (size_t s = 0; s < steps.size(); ++s) {
         if (before) before(static_cast<int>(i), s, transport);
         const Stretch step = steps[s].run;
-        for (const Stretch& kept : ring->shards().kept(static_cast<int>(i), step))
+        for (const Stretch& kept : Shards(c.ranks, c.format.page_tokens, c.first).kept(static_cast<int>(i), step))
           EXPECT_TRUE(rank.sequence().append(kept.size(), kept.begin));
         EXPECT_TRUE(rank.sequence().append(0, step.end));
-        ring->begin(rank.sequence(), step, steps[s].mode);
-        rank.layers(ring.get(), ring->rows(static_cast<int>(i)), parts[i]);
+        const RingPart part{&rank.sequence(), step, steps[s].mode, c.first};
+        ring->begin({&part, 1});
+        rank.layers(ring.get(), ring->rows(0, static_cast<int>(i)), parts[i]);
         if (run.statuses[i] = ring->status(); !run.statuses[i]) return;
       }
       run.kept_slots[i] = rank.sequence().slots(0, 0);

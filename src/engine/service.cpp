@@ -1,6 +1,5 @@
 #include "engine/kv_use.h"
-#include "engine/service_impl.h"
-#include "engine/team.h"
+#include "engine/service_ranks.h"
 
 namespace godwit {
 
@@ -12,7 +11,7 @@ RequestStatus Service::Work::status() const {
   s.completion_tokens = writer.tokens();
   s.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - submitted).count();
   if (!sequence) return s;
-  const KvUse use = kv_use(*sequence);
+  const KvUse use = team != nullptr ? KvUse{team->kv_bytes(*sequence), 1} : kv_use(*sequence);
   s.computed_tokens = std::min(sequence->next_position(), s.prompt_tokens);
   s.state = s.computed_tokens < s.prompt_tokens ? State::kReading : State::kGenerating;
   s.kv_bytes = use.bytes;
@@ -27,9 +26,6 @@ Result<std::unique_ptr<Service>> Service::start(const Engine& engine, const Serv
                   options.most_running, e.options.prefill_chunk);
   if (options.most_waiting < 1)
     return errorf(ErrorCode::kInvalidArgument, "a queue of {} requests makes no sense", options.most_waiting);
-  if (e.team)
-    return errorf(ErrorCode::kUnsupported,
-                  "a service of many requests does not work over {} ranks yet; start it as one process", e.rank_count);
   if (e.retention)
     return errorf(ErrorCode::kUnsupported,
                   "KV policy '{}' works on one session at a time; a service needs an engine without",
@@ -38,6 +34,34 @@ Result<std::unique_ptr<Service>> Service::start(const Engine& engine, const Serv
     return errorf(ErrorCode::kUnsupported, "decode method '{}' repairs sessions one by one; a service needs repair=0",
                   e.options.decode);
   return std::unique_ptr<Service>(new Service(std::make_unique<Impl>(engine.impl_, options)));
+}
+
+Service::Impl::Impl(std::shared_ptr<Engine::Impl> e, const ServiceOptions& o)
+    : engine(std::move(e)), options(o), scheduler(sched_options()) {
+  {
+    std::lock_guard lock(engine->mutex);
+    stats.kv_budget_bytes = engine->pool->budget_bytes();
+    prefixes.emplace(*engine->pool, engine->model->kv_shape(),
+                     PrefixIndex::Options{attention_tokens(engine->model->config())});
+    if (engine->team) over_ranks = std::make_unique<OverRanks>(*this);
+  }
+  thread = std::jthread([this](const std::stop_token& stop) { run(stop); });
+}
+
+Service::Impl::~Impl() {
+  {
+    std::lock_guard lock(mutex);  // or the thread could look, see no request, and sleep for ever
+    thread.request_stop();
+  }
+  wake.notify_all();
+  thread.join();
+  std::lock_guard lock(engine->mutex);
+  over_ranks.reset();
+  prefixes.reset();
+}
+
+SchedMemory& Service::Impl::memory() {
+  return over_ranks ? static_cast<SchedMemory&>(*over_ranks) : *this;
 }
 
 Service::Service(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -58,13 +82,18 @@ Result<uint64_t> Service::submit(ServiceRequest request, ServiceCallbacks callba
                   e.memory.context_tokens);
   if (request.options.max_tokens == 0)
     return errorf(ErrorCode::kInvalidArgument, "an answer of no tokens makes no sense");
+  if (e.team && request.embed)
+    return errorf(ErrorCode::kUnsupported, "embeddings are not computed over {} ranks; start one process for them",
+                  e.rank_count);
   GODWIT_ASSIGN(AnswerWriter writer, AnswerWriter::make(*e.vocabulary, vocab, request.options));
   auto prompt = std::make_shared<const std::vector<int32_t>>(request.prompt);
   std::vector<TokenId> tokens = *prompt;
   std::string space = request.principal + '\0' + request.salt;
-  auto work = std::make_unique<Work>(Work{0, std::move(request), std::move(callbacks), std::move(writer),
-                                          std::move(prompt), std::move(tokens), nullptr, std::move(space)});
+  auto work =
+      std::make_unique<Work>(Work{0, std::move(request), std::move(callbacks), std::move(writer), std::move(prompt),
+                                  std::move(tokens), nullptr, std::move(space), e.team.get()});
   std::lock_guard lock(s.mutex);
+  GODWIT_TRY(s.status);
   if (const size_t waiting = s.submitted.size() + s.stats.waiting;
       waiting >= static_cast<size_t>(s.options.most_waiting)) {
     ++s.stats.refused;
@@ -81,6 +110,11 @@ void Service::cancel(uint64_t id) {
   std::lock_guard lock(impl_->mutex);
   impl_->cancelled.insert(id);
   impl_->wake.notify_all();
+}
+
+Status Service::status() const {
+  std::lock_guard lock(impl_->mutex);
+  return impl_->status;
 }
 
 ServiceStats Service::stats() const {
