@@ -7,13 +7,15 @@
 
 namespace godwit::dist {
 
-RingAttention::RingAttention(Transport& transport, KvPool& pool, const RingShape& shape, const RingOptions& options)
+RingAttention::RingAttention(Transport& transport, KvPool& pool, const RingShape& shape, const RingOptions& options,
+                             SharedView shared)
     : transport_(transport),
       pool_(pool),
       backend_(pool.backend()),
       shape_(shape),
       options_(options),
       shards_(transport.size(), pool.format().page_tokens),
+      shared_(std::move(shared)),
       poll_([this] { transport_.poll(); }) {
   const auto count = static_cast<size_t>(ranks());
   for (auto* frames : {&new_out_, &new_in_, &queries_in_, &states_in_, &states_out_}) frames->resize(count);
@@ -21,8 +23,8 @@ RingAttention::RingAttention(Transport& transport, KvPool& pool, const RingShape
 }
 
 Result<std::unique_ptr<RingAttention>> RingAttention::create(Transport& transport, KvPool& pool, const RingShape& shape,
-                                                             const RingOptions& options) {
-  std::unique_ptr<RingAttention> ring(new RingAttention(transport, pool, shape, options));
+                                                             const RingOptions& options, SharedView shared) {
+  std::unique_ptr<RingAttention> ring(new RingAttention(transport, pool, shape, options, std::move(shared)));
   GODWIT_TRY(ring->allocate());
   return ring;
 }
@@ -123,6 +125,14 @@ SegmentPages RingAttention::kept_segment(int layer, int32_t segment) const {
   return found;
 }
 
+bool RingAttention::reads_shared() const {
+  bool any = false;
+  for (const auto& readers : shared_.readers)
+    any = any || std::find(readers.begin(), readers.end(), 1) != readers.end();
+  return any &&
+         std::any_of(parts_.begin(), parts_.end(), [](const Part& part) { return part.what.mode != RingMode::kPassQ; });
+}
+
 void RingAttention::attend(const LayerCall& call) {
   if (!status()) return;
   const Stopwatch watch;
@@ -145,10 +155,11 @@ void RingAttention::attend(const LayerCall& call) {
 void RingAttention::attend_part(const LayerCall& call) {
   const bool passes_kv = now_->what.mode != RingMode::kPassQ;
   send_new(call);
-  const bool early = passes_kv && options_.overlap && round_is_old(call, 0);
-  if (early) post_round(call, 0);
+  const std::vector<Stretch> rounds = passes_kv ? rounds_of(call) : std::vector<Stretch>();
+  const bool early = passes_kv && options_.overlap && is_old(rounds[0]);
+  if (early) post_round(call, rounds[0], 0);
   // A failure is in status(), for everyone who asks.
-  if (take_new(call)) (void)(passes_kv ? pass_kv(call, early) : pass_q(call));
+  if (take_new(call)) (void)(passes_kv ? pass_kv(call, rounds, early) : pass_q(call));
 }
 
 // --- new tokens
@@ -230,10 +241,10 @@ void RingAttention::place_new(const LayerCall& call, int from, const std::byte* 
 
 // --- walks
 
-void RingAttention::walk(const LayerCall& call, const Rows& rows, int32_t segment, const SegmentPages& pages,
+void RingAttention::walk(const LayerCall& call, const Rows& rows, Stretch segments, const SegmentPages& pages,
                          Tensor state, bool resumes) {
-  // Rows ascend in position: those that see something of the segment are one range.
-  const int32_t begin = segment * shards_.segment_tokens(), end = begin + shards_.segment_tokens();
+  // Rows ascend in position: those that see something of the segments are one range.
+  const int32_t begin = segments.begin * shards_.segment_tokens(), end = segments.end * shards_.segment_tokens();
   int32_t row_begin = INT32_MAX, row_end = 0;
   for (const Span& span : rows.spans) {
     const int32_t first = std::max(span.position, begin);
@@ -297,7 +308,7 @@ Result<double> RingAttention::measure_segment(int row_count) {
   double best = 1e9;
   for (int i = 0; i < 3; ++i) {
     const Stopwatch watch;
-    walk({}, rows, 0, pages, state_tensor(state_.data(), row_count), false);
+    walk({}, rows, {0, 1}, pages, state_tensor(state_.data(), row_count), false);
     best = std::min(best, watch.seconds());
   }
   times_ = before;

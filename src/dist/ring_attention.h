@@ -6,7 +6,10 @@
 // pass-KV: segments go from their keepers to all ranks with rows, in the order of positions, a *round* of N segments
 // (one of each rank) at a time; while a round is walked, the next one is under way into the other half of the buffers.
 // A row's walk goes on from segment to segment (AttentionArgs::state), as on one rank. Every rank sends what it keeps N
-// - 1 times, which are the bytes of a ring, in one hop. A cache of one round is an all-gather.
+// - 1 times, which are the bytes of a ring, in one hop. A cache of one round is an all-gather. Ranks that share memory
+// (shared_memory.h) tell where the pages are instead and read them there, and if all do, a round is all that was there
+// before the step, and the next one all that is new. Whoever has attended must then wait for the others before a
+// page of it is freed or written again: see reads_shared().
 //
 // pass-Q: queries go to the ranks that keep something they see; each walks its segments and returns their states as
 // soon as they are there; the row's rank takes them together in order. The same with one token is decoding. Where not
@@ -24,6 +27,7 @@
 #include "attn/layer_attention.h"
 #include "dist/ring_cost.h"
 #include "dist/shard.h"
+#include "dist/shared_memory.h"
 #include "dist/transport.h"
 #include "kv/sequence.h"
 
@@ -56,7 +60,7 @@ struct RingPart {
   int first = 0;  // rank; see Shards
 };
 
-// Pages of one segment of one layer, head by head, in some slab.
+// Pages of segments of one layer, head by head, in some slab.
 struct SegmentPages {
   const std::byte* slab = nullptr;
   std::vector<PageRef> pages;  // [kv_heads, pages_per_head]
@@ -66,12 +70,14 @@ struct SegmentPages {
 class RingAttention final : public LayerAttention {
  public:
   static Result<std::unique_ptr<RingAttention>> create(Transport& transport, KvPool& pool, const RingShape& shape,
-                                                       const RingOptions& options);
+                                                       const RingOptions& options, SharedView shared = {});
 
   // The rows of a rank are those of the parts, one after the other.
   void begin(std::span<const RingPart> parts);
   void attend(const LayerCall& call) override;
   const Status& status() const { return transport_.status(); }
+  // Whether ranks read each other's pages in this step: nobody may change them until all have done it.
+  bool reads_shared() const;
 
   // Of sequences that begin at rank 0, and of those of a part.
   const Shards& shards() const { return shards_; }
@@ -79,6 +85,7 @@ class RingAttention final : public LayerAttention {
   const RingTimes& times() const { return times_; }
   const RingShape& shape() const { return shape_; }
   const RingOptions& options() const { return options_; }
+  const SharedView& shared() const { return shared_; }
 
   // Seconds of a walk of `rows` rows over one full segment, measured.
   Result<double> measure_segment(int rows);
@@ -111,7 +118,8 @@ class RingAttention final : public LayerAttention {
     std::vector<int> readers;                // other ranks with rows
   };
 
-  RingAttention(Transport& transport, KvPool& pool, const RingShape& shape, const RingOptions& options);
+  RingAttention(Transport& transport, KvPool& pool, const RingShape& shape, const RingOptions& options,
+                SharedView shared);
   Status allocate();
   void attend_part(const LayerCall& call);
 
@@ -137,10 +145,14 @@ class RingAttention final : public LayerAttention {
   Status take_new(const LayerCall& call);
   void place_new(const LayerCall& call, int from, const std::byte* slab, PageId first_page);
 
-  // pass-KV
-  void post_round(const LayerCall& call, int32_t round);
-  Status pass_kv(const LayerCall& call, bool first_posted);
-  bool round_is_old(const LayerCall& call, int32_t round) const;
+  // pass-KV. A round is [begin, end) of segments.
+  std::vector<Stretch> rounds_of(const LayerCall& call) const;
+  bool is_old(Stretch round) const { return round.end <= shards_.segment_of(step().begin); }
+  size_t pages_kept(int keeper, Stretch round) const;
+  void post_round(const LayerCall& call, Stretch round, size_t index);
+  SegmentPages foreign_segment(int32_t segment, Frame& frame);
+  SegmentPages shared_round(const LayerCall& call, Stretch round, std::vector<Frame>& frames);
+  Status pass_kv(const LayerCall& call, const std::vector<Stretch>& rounds, bool first_posted);
 
   // pass-Q
   Block block_of(int rank, int32_t index, int32_t rows_per_block) const;
@@ -150,7 +162,7 @@ class RingAttention final : public LayerAttention {
   void walk_kept(const LayerCall& call, const Rows& rows, const Block& block, std::byte* states);
   Result<std::byte*> device(Buffer& buffer, size_t bytes);
 
-  void walk(const LayerCall& call, const Rows& rows, int32_t segment, const SegmentPages& pages, Tensor state,
+  void walk(const LayerCall& call, const Rows& rows, Stretch segments, const SegmentPages& pages, Tensor state,
             bool resumes);
   void finish(const LayerCall& call, std::span<const Tensor> states, const AttnPartial& partial);
   size_t state_bytes(int32_t row_count) const;
@@ -162,6 +174,7 @@ class RingAttention final : public LayerAttention {
   const RingShape shape_;
   const RingOptions options_;
   const Shards shards_;
+  const SharedView shared_;
   const std::function<void()> poll_;
 
   std::vector<Part> parts_;
@@ -172,8 +185,8 @@ class RingAttention final : public LayerAttention {
   Buffer state_;           // of this rank's rows
   Buffer queries_, query_positions_, walked_, returned_;
   struct Half {  // of the double buffers
-    Frame out;
-    std::vector<Frame> in;  // by place in the round
+    Frame out, out_ids;
+    std::vector<Frame> in;  // by keeper
     std::vector<Transport::Pending> pending;
   };
   Half halves_[2];

@@ -39,7 +39,7 @@ void RingAttention::walk_kept(const LayerCall& call, const Rows& rows, const Blo
   for (int32_t segment = first_segment(call); segment <= shards_.segment_of(block.last_position); ++segment) {
     if (own_shards().keeper(segment) != me()) continue;
     if (any && options_.exact) states += state_bytes(block.size());
-    walk(call, rows, segment, kept_segment(call.layer, segment), state_tensor(states, block.size()),
+    walk(call, rows, {segment, segment + 1}, kept_segment(call.layer, segment), state_tensor(states, block.size()),
          any && !options_.exact);
     any = true;
   }

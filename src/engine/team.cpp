@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "dist/stopwatch.h"
+
 namespace godwit {
 
 Result<std::unique_ptr<Team>> Team::make(Engine::Impl& engine, Ranks::Impl& ranks, uint32_t id) {
@@ -20,9 +22,11 @@ Result<std::unique_ptr<Team>> Team::make(Engine::Impl& engine, Ranks::Impl& rank
       machine.substr(0, machine.rfind(',')), config.layers.size(), config.heads, config.kv_heads, config.head_dim,
       config.dim, config.vocab_size, engine.weight_bytes, engine.options.kv_codec, engine.memory.context_tokens)));
   std::unique_ptr<Team> team(new Team(engine, ranks, id));
+  GODWIT_ASSIGN(dist::SharedView shared, dist::share(ranks.transport, engine.kv_memory ? &*engine.kv_memory : nullptr,
+                                                     engine.pool->format().page_bytes()));
   auto ring = dist::RingAttention::create(
       ranks.transport, *engine.pool, {config.heads, config.kv_heads, config.head_dim, engine.options.prefill_chunk},
-      {.overlap = options.overlap, .exact = options.exact});
+      {.overlap = options.overlap, .exact = options.exact}, std::move(shared));
   GODWIT_TRY(ranks.agree(ring ? Status() : tl::unexpected(ring.error())));
   team->ring_ = std::move(*ring);
   GODWIT_ASSIGN(team->costs_, dist::measure_costs(ranks.transport, *team->ring_));
@@ -45,7 +49,10 @@ uint64_t Team::kv_bytes(const KvSequence& sequence) const {
 }
 
 std::string Team::description() const {
-  return fmt::format("{} over {}", dist::ring_mode_name(last_mode_), ranks_.transport.link_name());
+  bool shared = false;
+  for (int owner = 1; owner < size(); ++owner) shared = shared || ring_->shared().reads(0, owner);
+  return fmt::format("{} over {}{}", dist::ring_mode_name(last_mode_), ranks_.transport.link_name(),
+                     shared ? " and shared memory" : "");
 }
 
 Status Team::tell(RankCommand command, std::span<const std::byte> extra) {
@@ -181,8 +188,13 @@ dist::RingBytes Team::formula_bytes(int32_t begin, int32_t end) const {
 
 RankReport Team::own_report() const {
   const dist::Transport& transport = ranks_.transport;
-  return {ring_->times(), transport.traffic(dist::FrameKind::kSlots), transport.traffic(dist::FrameKind::kPages),
-          transport.traffic(dist::FrameKind::kQueries), transport.traffic(dist::FrameKind::kStates)};
+  return {ring_->times(),
+          dist::cpu_seconds(CLOCK_PROCESS_CPUTIME_ID),
+          transport.waited_cpu_s(),
+          transport.traffic(dist::FrameKind::kSlots),
+          transport.traffic(dist::FrameKind::kPages),
+          transport.traffic(dist::FrameKind::kQueries),
+          transport.traffic(dist::FrameKind::kStates)};
 }
 
 Result<std::vector<RankReport>> Team::report() {

@@ -16,6 +16,7 @@ namespace godwit {
 // Where the time of attention over ranks went, and what was sent, of one rank.
 struct RankReport {
   dist::RingTimes times;
+  double cpu_s = 0, waited_cpu_s = 0;  // of the whole process; of that, waiting for messages
   dist::Traffic slots, pages, queries, states;
 };
 

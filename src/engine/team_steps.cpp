@@ -48,7 +48,8 @@ Status Team::compute(Phase phase, std::span<const RankPart> parts, std::span<con
   const PlannedSegments group{nullptr, segments};
   engine_.model->forward(*engine_.workspace,
                          {.tokens = own, .groups = {&group, 1}, .phase = phase, .attention = ring_.get()});
-  return ring_->status();
+  GODWIT_TRY(ring_->status());
+  return ring_->reads_shared() ? ranks_.transport.barrier() : Status();
 }
 
 Status Team::each_logits(std::span<const RankPart> parts,

@@ -8,24 +8,26 @@ namespace godwit {
 KvPool::KvPool(Backend& backend, const KvFormat& format, size_t budget_bytes)
     : backend_(backend), format_(format), budget_bytes_(budget_bytes) {}
 
-Result<std::unique_ptr<KvPool>> KvPool::create(Backend& backend, const KvFormat& format, size_t budget_bytes) {
+Result<std::unique_ptr<KvPool>> KvPool::create(Backend& backend, const KvFormat& format, size_t budget_bytes,
+                                               const SlabMemory& slab_memory) {
   GODWIT_CHECK(format.head_dim > 0 && format.page_tokens > 0);
   std::unique_ptr<KvPool> pool(new KvPool(backend, format, budget_bytes));
-  GODWIT_TRY(pool->allocate_slab(pool->slabs_[0], format));
-  if (format.seals) GODWIT_TRY(pool->allocate_slab(pool->slabs_[1], format.open_format()));
+  GODWIT_TRY(pool->allocate_slab(pool->slabs_[0], format, slab_memory));
+  if (format.seals) GODWIT_TRY(pool->allocate_slab(pool->slabs_[1], format.open_format(), {}));
   // An aux entry belongs to a page in use, so there can't be more.
   pool->capacity_aux_ = budget_bytes / (format.page_bytes() + format.aux_bytes());  // open pages are larger
   return pool;
 }
 
-Status KvPool::allocate_slab(Slab& slab, const KvFormat& format) {
+Status KvPool::allocate_slab(Slab& slab, const KvFormat& format, const SlabMemory& slab_memory) {
   slab.page_bytes = format.page_bytes();
   slab.capacity = std::min<size_t>(budget_bytes_ / slab.page_bytes, kOpenPage);
   if (slab.capacity == 0)
     return errorf(ErrorCode::kInvalidArgument,
                   "a KV budget of {} bytes holds no page: one page of {} tokens takes {} bytes; give more",
                   budget_bytes_, format.page_tokens, slab.page_bytes);
-  auto memory = backend_.allocate(slab.capacity * slab.page_bytes);
+  const size_t bytes = slab.capacity * slab.page_bytes;
+  auto memory = slab_memory ? slab_memory(bytes) : backend_.allocate(bytes);
   if (!memory)
     return errorf(memory.error().code, "no room for a KV cache of {} bytes: {}; give a smaller KV budget",
                   budget_bytes_, memory.error().message);

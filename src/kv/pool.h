@@ -16,6 +16,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -69,8 +70,11 @@ class PageHolder {
 
 class KvPool {
  public:
-  // Fails when the budget holds no page or the back-end has no memory for it.
-  static Result<std::unique_ptr<KvPool>> create(Backend& backend, const KvFormat& format, size_t budget_bytes);
+  // Fails when the budget holds no page or the back-end has no memory for it. `slab_memory` gives other memory than the
+  // back-end's allocate() for the slab; not where the format seals.
+  using SlabMemory = std::function<Result<Buffer>(size_t bytes)>;
+  static Result<std::unique_ptr<KvPool>> create(Backend& backend, const KvFormat& format, size_t budget_bytes,
+                                                const SlabMemory& slab_memory = {});
   ~KvPool();  // REQUIRES: no holder is left
   KvPool(const KvPool&) = delete;
   KvPool& operator=(const KvPool&) = delete;
@@ -148,7 +152,7 @@ class KvPool {
   };
 
   KvPool(Backend& backend, const KvFormat& format, size_t budget_bytes);
-  Status allocate_slab(Slab& slab, const KvFormat& format);
+  Status allocate_slab(Slab& slab, const KvFormat& format, const SlabMemory& slab_memory);
   const Page& at(PageId page) const { return slabs_[is_open(page) ? 1 : 0].pages[page_index(page)]; }
   Page& at(PageId page) { return slabs_[is_open(page) ? 1 : 0].pages[page_index(page)]; }
   bool ensure_aux_slab();

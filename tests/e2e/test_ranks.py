@@ -25,7 +25,8 @@ def test_three_turns_are_those_of_one_rank(job, godwit):
     args, stdin = ["chat", "-n", "12", "--json"], "".join(turn + "\n" for turn in turns).encode()
     alone = answers(godwit(*args, stdin=stdin))
     assert len(alone) == 3
-    for ranks, more in [(2, []), (4, []), (2, ["--ring", "pass-q"]), (4, ["--ring", "pass-kv"])]:
+    sent = ["--no-shared-memory"]
+    for ranks, more in [(2, []), (4, []), (2, ["--ring", "pass-q"]), (4, ["--ring", "pass-kv"]), (2, sent), (3, sent)]:
         assert answers(job(ranks, *args, *more, stdin=stdin)) == alone, (ranks, more)
 
 
@@ -33,7 +34,7 @@ def test_8_bit_kv_and_small_chunks(job, godwit):
     args = ["run", "-p", story(60), "-n", "8", "--kv-codec", "q8", "--prefill-chunk", "100", "--json"]
     got, want = json.loads(job(3, *args)), json.loads(godwit(*args))
     assert got["tokens"] == want["tokens"]
-    assert got["ranks"] == 3 and got["ring"].endswith("over mpi")
+    assert got["ranks"] == 3 and got["ring"].endswith("over mpi and shared memory")
     assert "ranks" not in want
 
 
