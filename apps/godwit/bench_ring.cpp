@@ -1,12 +1,13 @@
 // godwit bench ring: a prompt over the ranks that mpirun started, and where the time of its attention goes.
 #include <algorithm>
-#include <chrono>
 #include <iostream>
+#include <map>
 #include <random>
 
 #include <nlohmann/json.hpp>
 
 #include "base/result.h"
+#include "dist/stopwatch.h"
 #include "engine/memory_plan.h"
 #include "engine/ranks_probe.h"
 #include "interrupt.h"
@@ -26,6 +27,7 @@ struct BenchRing {
   ModelFlags model;
   int prompt = 4096, depth = 0, generate = 0, repetitions = 1;
   std::vector<std::string> rings = {"auto"};
+  std::vector<double> sweep;  // percents of the prompt that are new
 
   Status check() const {
     if (prompt < 1 || depth < 0 || generate < 0 || repetitions < 1)
@@ -34,6 +36,11 @@ struct BenchRing {
     for (const std::string& ring : rings)
       if (ring != "auto" && ring != "pass-kv" && ring != "pass-q")
         return errorf(ErrorCode::kInvalidArgument, "there is no ring '{}': give auto, pass-kv or pass-q", ring);
+    for (double percent : sweep)
+      if (!(percent > 0 && percent <= 100))
+        return errorf(ErrorCode::kInvalidArgument, "--sweep takes percents from 0 to 100, not {}", percent);
+    if (!sweep.empty() && depth > 0)
+      return errorf(ErrorCode::kInvalidArgument, "--sweep says what is in the cache before; leave -d out");
     return {};
   }
 
@@ -51,6 +58,7 @@ struct BenchRing {
     GODWIT_ASSIGN(Engine engine, model.open());
     InterruptScope interrupt;
     const auto tokens = random_tokens(depth + prompt, engine.info().vocab_size);
+    if (!sweep.empty()) return run_sweep(engine, tokens, interrupt.token(), json);
     Session base = engine.start();
     GODWIT_TRY(base.append(std::span(tokens).first(static_cast<size_t>(depth))));
     GODWIT_TRY(base.prefill({}, interrupt.token()));
@@ -68,6 +76,74 @@ struct BenchRing {
     return {};
   }
 
+  // What the choice between both ways costs, over shares of new tokens.
+  Status run_sweep(const Engine& engine, std::span<const TokenId> tokens, std::stop_token stop, bool json) const {
+    const Team* team = RanksProbe::team(engine);
+    if (team == nullptr)
+      return errorf(ErrorCode::kInvalidArgument, "--sweep compares ways between ranks; start several with mpirun");
+    Session all = engine.start();
+    GODWIT_TRY(all.append(tokens));
+    GODWIT_TRY(all.prefill({}, stop));
+    ordered_json rows = ordered_json::array();
+    if (!json)
+      std::cout
+          << "| new | tokens | pass-kv s | pass-q s | chosen | better | loss |\n|---:|---:|---:|---:|---|---|---:|\n";
+    for (double percent : sweep) {
+      BenchRing point = *this;
+      point.prompt = std::max(1, static_cast<int>(prompt * percent / 100));
+      point.depth = prompt - point.prompt;
+      Session base = all.fork();
+      base.truncate(static_cast<size_t>(point.depth));
+      GODWIT_ASSIGN(const ordered_json row, point.compare(engine, base, tokens, stop));
+      if (!json)
+        std::cout << fmt::format("| {}% | {} | {:.3f} | {:.3f} | {} | {} | {:.1f}% |", percent, point.prompt,
+                                 row["pass_kv_seconds"].get<double>(), row["pass_q_seconds"].get<double>(),
+                                 row["chosen"].get<std::string>(), row["better"].get<std::string>(),
+                                 row["loss"].get<double>() * 100)
+                  << std::endl;
+      rows.push_back(row);
+    }
+    if (json) std::cout << rows.dump(2) << "\n";
+    return {};
+  }
+
+  // Medians of runs in turns. Where all steps are chosen to go one way, that way's time is the choice's.
+  Result<ordered_json> compare(const Engine& engine, const Session& base, std::span<const TokenId> tokens,
+                               std::stop_token stop) const {
+    const Team& team = *RanksProbe::team(engine);
+    RanksProbe::set_ring(engine, "auto");
+    int steps = 0, passed_q = 0;
+    for (int32_t begin = depth; begin < depth + prompt; begin += team.step_tokens(), ++steps)
+      passed_q += team.mode_of(begin, std::min(depth + prompt, begin + team.step_tokens())) == dist::RingMode::kPassQ;
+    const bool mixed = passed_q > 0 && passed_q < steps;
+    std::map<std::string, std::vector<double>> seconds;
+    for (int i = 0; i < repetitions; ++i) {
+      for (const char* ring : {"pass-kv", "pass-q", "auto"}) {
+        if (!mixed && std::string_view(ring) == "auto") continue;
+        RanksProbe::set_ring(engine, ring);
+        GODWIT_ASSIGN(const ordered_json row, measure(engine, base, tokens, stop));
+        seconds[ring].push_back(row["seconds"].get<double>());
+      }
+    }
+    auto median = [&](const char* ring) {
+      std::vector<double>& list = seconds[ring];
+      std::sort(list.begin(), list.end());
+      return list[list.size() / 2];
+    };
+    const double kv = median("pass-kv"), q = median("pass-q");
+    const double chosen = mixed ? median("auto") : passed_q > 0 ? q : kv;
+    return ordered_json{{"new_tokens", prompt},
+                        {"depth", depth},
+                        {"pass_kv_seconds", kv},
+                        {"pass_q_seconds", q},
+                        {"chosen_seconds", chosen},
+                        {"chosen", mixed          ? "both"
+                                   : passed_q > 0 ? "pass-q"
+                                                  : "pass-kv"},
+                        {"better", q < kv ? "pass-q" : "pass-kv"},
+                        {"loss", chosen / std::min(kv, q) - 1}};
+  }
+
   Result<ordered_json> measure(const Engine& engine, const Session& base, std::span<const TokenId> tokens,
                                std::stop_token stop) const {
     Team* team = RanksProbe::team(engine);
@@ -78,9 +154,10 @@ struct BenchRing {
     const EngineInfo info = engine.info();
     Session session = base.fork();
     GODWIT_TRY(session.append(tokens.subspan(static_cast<size_t>(depth))));
-    const auto start = std::chrono::steady_clock::now();
+    const dist::Stopwatch watch;
+    const double cpu = dist::cpu_seconds(CLOCK_PROCESS_CPUTIME_ID);
     GODWIT_TRY(session.prefill({}, stop));
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    const double seconds = watch.seconds(), cpu_seconds = dist::cpu_seconds(CLOCK_PROCESS_CPUTIME_ID) - cpu;
     if (team != nullptr) {
       GODWIT_ASSIGN(after, team->report());
     }
@@ -90,6 +167,7 @@ struct BenchRing {
                         {"prompt_tokens", prompt},
                         {"depth", depth},
                         {"seconds", seconds},
+                        {"cpu_seconds", cpu_seconds},
                         {"tokens_per_second", prompt / seconds},
                         {"matmul_seconds", now.matmul_seconds - info.matmul_seconds},
                         {"attention_seconds", now.attention_seconds - info.attention_seconds},
@@ -134,6 +212,8 @@ struct BenchRing {
                        {"exposed_seconds", (b.times.exposed_s - a.times.exposed_s) / layers},
                        {"merge_seconds", (b.times.merge_s - a.times.merge_s) / layers},
                        {"total_seconds", (b.times.total_s - a.times.total_s) / layers},
+                       {"cpu_seconds", (b.cpu_s - a.cpu_s) / layers},
+                       {"waited_cpu_seconds", (b.waited_cpu_s - a.waited_cpu_s) / layers},
                        {"sent_bytes", static_cast<double>(bytes) / layers}});
     }
     return {{"steps", steps},
@@ -191,6 +271,10 @@ void add_bench_ring(Program& program, CLI::App& bench) {
       ->delimiter(',')
       ->allow_extra_args(false)
       ->capture_default_str();
+  verb->add_option("--sweep", state->sweep,
+                   "Instead: percents of the prompt that are new, e.g. 1,10,100; both ways for each")
+      ->delimiter(',')
+      ->allow_extra_args(false);
   state->model.add_to(*verb);
   verb->callback([&program, state] { program.run = [&program, state] { return state->run(program.json); }; });
 }

@@ -28,10 +28,13 @@ struct Serve {
     GODWIT_ASSIGN(opened.limits.header_bytes, parse_bytes(header_limit));
     GODWIT_ASSIGN(auto server, server::Server::listen(opened));  // before the model: a port in use shows at once
     GODWIT_ASSIGN(Engine engine, model.open());
+    service.on_lost = [&] { server->stop(); };
     GODWIT_ASSIGN(auto running, Service::start(engine, service));
     server->serve(engine, *running);
     say_what_fits(engine.info(), opened, server->port());
-    return server->wait();
+    const Status ended = server->wait();
+    GODWIT_TRY(running->status());
+    return ended;
   }
 
   void say_what_fits(const EngineInfo& info, const server::Options& opened, uint16_t port) const {

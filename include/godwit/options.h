@@ -19,8 +19,9 @@ struct RankOptions {
   std::string ring = "auto";  // what travels: "pass-kv", "pass-q", or per step what is predicted to be quicker
   bool overlap = true;        // keys and values travel while others are attended to
   bool exact = true;          // answers have the bits of one rank; else less travels where queries do
+  bool share_memory = true;   // ranks on one host read each other's keys and values where they lie
   double timeout_s = 60;      // the longest wait for another rank within a step
-  // Slows every rank's link down to this, to see what another network would do; 0: as it is.
+  // Slows every rank's link down to this, to see what another network would do, and shares no memory; 0: as it is.
   double link_latency_s = 0, link_bytes_per_second = 0;
 };
 

@@ -38,6 +38,8 @@ struct ServiceOptions {
   int most_waiting = 256;    // more are refused
   bool prefix_cache = true;  // K and V of prompts stay, as long as nobody needs the memory
   KvAllowance kv = {};
+  // Ranks of the engine are lost: all requests have failed, and status() says why. From the service's thread, once.
+  std::function<void()> on_lost = {};
 };
 
 struct ServiceRequest {
@@ -109,6 +111,8 @@ class Service {
   Status check(const KvChoice& choice, size_t prompt_tokens) const;
   const ServiceOptions& options() const;
   void cancel(uint64_t id);  // on_end follows, soon; unknown ids are ignored
+  // Whether requests are still answered; if not, why: a rank of the engine is gone.
+  Status status() const;
   ServiceStats stats() const;
   std::vector<RequestStatus> requests() const;  // as they were after the last step, in the order of their ids
 

@@ -19,7 +19,7 @@ enum class FrameKind : uint32_t {
   kCommand,  // what rank 0 wants done
   kReply,    // how it went
   kSlots,    // K and V of new tokens, to the rank that keeps them
-  kPages,    // K and V of a segment
+  kPages,    // K and V of a segment, or where they lie in memory that the ranks share
   kQueries,
   kStates,  // what a rank's segments add to others' queries
   kLogits,

@@ -23,6 +23,7 @@ class LocalNetwork {
     std::vector<std::byte> copy(message.begin(), message.end());
     if (faults_.tamper) faults_.tamper(from, to, copy);
     std::lock_guard lock(mutex_);
+    if (left_[static_cast<size_t>(from)]) return;  // unheard
     wire(from, to).push_back(std::move(copy));
   }
   // The oldest message, or nothing yet; an error when the sender has left and nothing is on the wire.

@@ -7,13 +7,15 @@
 
 namespace godwit::dist {
 
-RingAttention::RingAttention(Transport& transport, KvPool& pool, const RingShape& shape, const RingOptions& options)
+RingAttention::RingAttention(Transport& transport, KvPool& pool, const RingShape& shape, const RingOptions& options,
+                             SharedView shared)
     : transport_(transport),
       pool_(pool),
       backend_(pool.backend()),
       shape_(shape),
       options_(options),
       shards_(transport.size(), pool.format().page_tokens),
+      shared_(std::move(shared)),
       poll_([this] { transport_.poll(); }) {
   const auto count = static_cast<size_t>(ranks());
   for (auto* frames : {&new_out_, &new_in_, &queries_in_, &states_in_, &states_out_}) frames->resize(count);
@@ -21,8 +23,8 @@ RingAttention::RingAttention(Transport& transport, KvPool& pool, const RingShape
 }
 
 Result<std::unique_ptr<RingAttention>> RingAttention::create(Transport& transport, KvPool& pool, const RingShape& shape,
-                                                             const RingOptions& options) {
-  std::unique_ptr<RingAttention> ring(new RingAttention(transport, pool, shape, options));
+                                                             const RingOptions& options, SharedView shared) {
+  std::unique_ptr<RingAttention> ring(new RingAttention(transport, pool, shape, options, std::move(shared)));
   GODWIT_TRY(ring->allocate());
   return ring;
 }
@@ -60,30 +62,33 @@ Tensor RingAttention::state_tensor(std::byte* at, int32_t row_count) const {
   return {at, DType::kF32, {row_count, shape_.heads, attention_state_width(shape_.head_dim)}};
 }
 
-void RingAttention::begin(const KvSequence& sequence, Stretch step, RingMode mode) {
-  sequence_ = &sequence;
-  step_ = step;
-  mode_ = mode;
-  rows_.clear();
-  pieces_.clear();
-  readers_.clear();
-  for (int rank = 0; rank < ranks(); ++rank) {
-    std::vector<Piece> pieces;
-    int32_t row = 0;
-    rows_.push_back(shards_.rows(rank, step));
-    for (const Stretch& run : rows_.back()) {
-      for (int32_t at = run.begin; at < run.end;) {
-        const int32_t segment = shards_.segment_of(at);
-        const int32_t end = std::min(run.end, (segment + 1) * shards_.segment_tokens());
-        pieces.push_back({row, {at, end}, shards_.keeper(segment)});
-        row += end - at;
-        at = end;
+void RingAttention::begin(std::span<const RingPart> parts) {
+  parts_.clear();
+  int32_t own_rows = 0;
+  for (const RingPart& what : parts) {
+    Part part{what, Shards(ranks(), pool_.format().page_tokens, what.first), {}, {}, {}};
+    for (int rank = 0; rank < ranks(); ++rank) {
+      std::vector<Piece> pieces;
+      int32_t row = 0;
+      part.rows.push_back(part.shards.rows(rank, what.step));
+      for (const Stretch& run : part.rows.back()) {
+        for (int32_t at = run.begin; at < run.end;) {
+          const int32_t segment = shards_.segment_of(at);
+          const int32_t end = std::min(run.end, (segment + 1) * shards_.segment_tokens());
+          pieces.push_back({row, {at, end}, part.shards.keeper(segment)});
+          row += end - at;
+          at = end;
+        }
       }
+      part.pieces.push_back(std::move(pieces));
+      if (rank == me())
+        own_rows += row;
+      else if (row > 0)
+        part.readers.push_back(rank);
     }
-    pieces_.push_back(std::move(pieces));
-    if (row > 0 && rank != me()) readers_.push_back(rank);
+    parts_.push_back(std::move(part));
   }
-  GODWIT_CHECK(size_of(rows(me())) <= shape_.max_rows);
+  GODWIT_CHECK(own_rows <= shape_.max_rows);
 }
 
 std::vector<RingAttention::Span> RingAttention::spans_of(int rank, int32_t row_begin, int32_t row_end) const {
@@ -98,33 +103,63 @@ std::vector<RingAttention::Span> RingAttention::spans_of(int rank, int32_t row_b
 }
 
 int32_t RingAttention::first_segment(const LayerCall& call) const {
-  return call.window == 0 ? 0 : shards_.segment_of(std::max(0, step_.begin - call.window + 1));
+  return call.window == 0 ? 0 : shards_.segment_of(std::max(0, step().begin - call.window + 1));
 }
 
 int32_t RingAttention::segment_tokens_now(int32_t segment) const {
-  return std::min(shards_.segment_tokens(), step_.end - segment * shards_.segment_tokens());
+  return std::min(shards_.segment_tokens(), step().end - segment * shards_.segment_tokens());
 }
 
 SegmentPages RingAttention::kept_segment(int layer, int32_t segment) const {
   SegmentPages found{pool_.slab(), {}, pages_of(segment_tokens_now(segment))};
   const size_t first = static_cast<size_t>(segment / ranks()) * kSegmentPages;
   for (int head = 0; head < shape_.kv_heads; ++head)
-    sequence_->list_pages(layer, head, first, first + found.pages_per_head, found.pages);
+    now_->what.sequence->list_pages(layer, head, first, first + found.pages_per_head, found.pages);
+  // There may be room for later steps already.
+  const auto page_tokens = static_cast<uint32_t>(pool_.format().page_tokens);
+  const uint32_t last = static_cast<uint32_t>(segment_tokens_now(segment)) - page_tokens * (found.pages_per_head - 1);
+  for (size_t head = 1; head <= kv_heads(); ++head) {
+    PageRef& ref = found.pages[head * found.pages_per_head - 1];
+    ref.count = std::min(ref.count, last);
+  }
   return found;
+}
+
+bool RingAttention::reads_shared() const {
+  bool any = false;
+  for (const auto& readers : shared_.readers)
+    any = any || std::find(readers.begin(), readers.end(), 1) != readers.end();
+  return any &&
+         std::any_of(parts_.begin(), parts_.end(), [](const Part& part) { return part.what.mode != RingMode::kPassQ; });
 }
 
 void RingAttention::attend(const LayerCall& call) {
   if (!status()) return;
   const Stopwatch watch;
   const double waited = transport_.waited_s();
-  send_new(call);
-  const bool early = mode_ != RingMode::kPassQ && options_.overlap && round_is_old(call, 0);
-  if (early) post_round(call, 0);
-  // A failure is in status(), for everyone who asks.
-  if (take_new(call)) (void)(mode_ == RingMode::kPassQ ? pass_q(call) : pass_kv(call, early));
+  int32_t row = 0;
+  for (const Part& part : parts_) {
+    now_ = &part;
+    const int32_t end = row + size_of(rows(me()));
+    LayerCall own = call;
+    for (Tensor* tensor : {&own.q, &own.k, &own.v, &own.positions, &own.partial.out, &own.partial.lse})
+      *tensor = tensor->slice(row, end);
+    attend_part(own);
+    row = end;
+  }
   times_.exposed_s += transport_.waited_s() - waited;
   times_.total_s += watch.seconds();
   times_.layers += 1;
+}
+
+void RingAttention::attend_part(const LayerCall& call) {
+  const bool passes_kv = now_->what.mode != RingMode::kPassQ;
+  send_new(call);
+  const std::vector<Stretch> rounds = passes_kv ? rounds_of(call) : std::vector<Stretch>();
+  const bool early = passes_kv && options_.overlap && is_old(rounds[0]);
+  if (early) post_round(call, rounds[0], 0);
+  // A failure is in status(), for everyone who asks.
+  if (take_new(call)) (void)(passes_kv ? pass_kv(call, rounds, early) : pass_q(call));
 }
 
 // --- new tokens
@@ -138,7 +173,7 @@ void RingAttention::send_new(const LayerCall& call) {
   for (int keeper = 0; keeper < ranks(); ++keeper) {
     first[static_cast<size_t>(keeper)] = next_page;
     uint32_t count = 0;
-    for (const Piece& piece : pieces_[static_cast<size_t>(me())]) {
+    for (const Piece& piece : pieces(me())) {
       if (piece.keeper != keeper) continue;
       for (int32_t i = 0; i < piece.positions.size(); ++i, ++count)
         for (size_t head = 0; head < row_slots; ++head)
@@ -152,7 +187,7 @@ void RingAttention::send_new(const LayerCall& call) {
 
   auto bytes_between = [&](int from, int to) {
     int32_t count = 0;
-    for (const Piece& piece : pieces_[static_cast<size_t>(from)])
+    for (const Piece& piece : pieces(from))
       if (piece.keeper == to) count += piece.positions.size();
     return pages_of(count) * row_slots * page_bytes();
   };
@@ -174,7 +209,7 @@ Status RingAttention::take_new(const LayerCall& call) {
   for (int peer = 0; peer < ranks(); ++peer) {
     if (peer == me()) continue;
     int32_t count = 0;
-    for (const Piece& piece : pieces_[static_cast<size_t>(peer)])
+    for (const Piece& piece : pieces(peer))
       if (piece.keeper == me()) count += piece.positions.size();
     if (count == 0) continue;
     const size_t bytes = pages_of(count) * kv_heads() * page_bytes();
@@ -189,7 +224,7 @@ void RingAttention::place_new(const LayerCall& call, int from, const std::byte* 
   const auto page_tokens = static_cast<uint32_t>(pool_.format().page_tokens);
   std::vector<KvMove> moves;
   uint32_t count = 0;
-  for (const Piece& piece : pieces_[static_cast<size_t>(from)]) {
+  for (const Piece& piece : pieces(from)) {
     if (piece.keeper != me()) continue;
     const int32_t segment = shards_.segment_of(piece.positions.begin);
     const SegmentPages pages = kept_segment(call.layer, segment);
@@ -206,10 +241,10 @@ void RingAttention::place_new(const LayerCall& call, int from, const std::byte* 
 
 // --- walks
 
-void RingAttention::walk(const LayerCall& call, const Rows& rows, int32_t segment, const SegmentPages& pages,
+void RingAttention::walk(const LayerCall& call, const Rows& rows, Stretch segments, const SegmentPages& pages,
                          Tensor state, bool resumes) {
-  // Rows ascend in position: those that see something of the segment are one range.
-  const int32_t begin = segment * shards_.segment_tokens(), end = begin + shards_.segment_tokens();
+  // Rows ascend in position: those that see something of the segments are one range.
+  const int32_t begin = segments.begin * shards_.segment_tokens(), end = segments.end * shards_.segment_tokens();
   int32_t row_begin = INT32_MAX, row_end = 0;
   for (const Span& span : rows.spans) {
     const int32_t first = std::max(span.position, begin);
@@ -273,7 +308,7 @@ Result<double> RingAttention::measure_segment(int row_count) {
   double best = 1e9;
   for (int i = 0; i < 3; ++i) {
     const Stopwatch watch;
-    walk({}, rows, 0, pages, state_tensor(state_.data(), row_count), false);
+    walk({}, rows, {0, 1}, pages, state_tensor(state_.data(), row_count), false);
     best = std::min(best, watch.seconds());
   }
   times_ = before;

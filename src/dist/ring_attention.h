@@ -6,14 +6,19 @@
 // pass-KV: segments go from their keepers to all ranks with rows, in the order of positions, a *round* of N segments
 // (one of each rank) at a time; while a round is walked, the next one is under way into the other half of the buffers.
 // A row's walk goes on from segment to segment (AttentionArgs::state), as on one rank. Every rank sends what it keeps N
-// - 1 times, which are the bytes of a ring, in one hop. A cache of one round is an all-gather.
+// - 1 times, which are the bytes of a ring, in one hop. A cache of one round is an all-gather. Ranks that share memory
+// (shared_memory.h) tell where the pages are instead and read them there, and if all do, a round is all that was there
+// before the step, and the next one all that is new. Whoever has attended must then wait for the others before a
+// page of it is freed or written again: see reads_shared().
 //
 // pass-Q: queries go to the ranks that keep something they see; each walks its segments and returns their states as
 // soon as they are there; the row's rank takes them together in order. The same with one token is decoding. Where not
 // `exact`, a rank returns one state for all its segments: fewer bytes by as many times, and no longer the bits of one
 // rank.
 //
-// Every rank calls begin() and then attend() for each layer, with the same step and mode. A failing transport makes
+// A step may be of several sequences; each has its own mode, and they follow one another within a layer.
+//
+// Every rank calls begin() and then attend() for each layer, with the same parts. A failing transport makes
 // attend() return at once, with numbers that mean nothing; status() says why. Thread-safety: one thread at a time.
 #pragma once
 
@@ -22,6 +27,7 @@
 #include "attn/layer_attention.h"
 #include "dist/ring_cost.h"
 #include "dist/shard.h"
+#include "dist/shared_memory.h"
 #include "dist/transport.h"
 #include "kv/sequence.h"
 
@@ -46,7 +52,15 @@ struct RingTimes {
   uint64_t layers = 0;
 };
 
-// Pages of one segment of one layer, head by head, in some slab.
+// One sequence's part of a step. The sequence has room for what this rank keeps of it already.
+struct RingPart {
+  const KvSequence* sequence = nullptr;
+  Stretch step;
+  RingMode mode = RingMode::kPassKv;
+  int first = 0;  // rank; see Shards
+};
+
+// Pages of segments of one layer, head by head, in some slab.
 struct SegmentPages {
   const std::byte* slab = nullptr;
   std::vector<PageRef> pages;  // [kv_heads, pages_per_head]
@@ -56,18 +70,22 @@ struct SegmentPages {
 class RingAttention final : public LayerAttention {
  public:
   static Result<std::unique_ptr<RingAttention>> create(Transport& transport, KvPool& pool, const RingShape& shape,
-                                                       const RingOptions& options);
+                                                       const RingOptions& options, SharedView shared = {});
 
-  // The sequence has room for what this rank keeps of the step already.
-  void begin(const KvSequence& sequence, Stretch step, RingMode mode);
+  // The rows of a rank are those of the parts, one after the other.
+  void begin(std::span<const RingPart> parts);
   void attend(const LayerCall& call) override;
   const Status& status() const { return transport_.status(); }
+  // Whether ranks read each other's pages in this step: nobody may change them until all have done it.
+  bool reads_shared() const;
 
+  // Of sequences that begin at rank 0, and of those of a part.
   const Shards& shards() const { return shards_; }
-  const std::vector<Stretch>& rows(int rank) const { return rows_[static_cast<size_t>(rank)]; }
+  const std::vector<Stretch>& rows(size_t part, int rank) const { return parts_[part].rows[static_cast<size_t>(rank)]; }
   const RingTimes& times() const { return times_; }
   const RingShape& shape() const { return shape_; }
   const RingOptions& options() const { return options_; }
+  const SharedView& shared() const { return shared_; }
 
   // Seconds of a walk of `rows` rows over one full segment, measured.
   Result<double> measure_segment(int rows);
@@ -92,8 +110,24 @@ class RingAttention final : public LayerAttention {
     int32_t size() const { return row_end - row_begin; }
   };
 
-  RingAttention(Transport& transport, KvPool& pool, const RingShape& shape, const RingOptions& options);
+  struct Part {
+    RingPart what;
+    Shards shards;
+    std::vector<std::vector<Stretch>> rows;  // of each rank
+    std::vector<std::vector<Piece>> pieces;  // likewise, by keeper
+    std::vector<int> readers;                // other ranks with rows
+  };
+
+  RingAttention(Transport& transport, KvPool& pool, const RingShape& shape, const RingOptions& options,
+                SharedView shared);
   Status allocate();
+  void attend_part(const LayerCall& call);
+
+  // Of the part that is being attended to.
+  const Shards& own_shards() const { return now_->shards; }
+  const Stretch& step() const { return now_->what.step; }
+  const std::vector<Stretch>& rows(int rank) const { return now_->rows[static_cast<size_t>(rank)]; }
+  const std::vector<Piece>& pieces(int rank) const { return now_->pieces[static_cast<size_t>(rank)]; }
 
   int me() const { return transport_.rank(); }
   int ranks() const { return shards_.ranks(); }
@@ -102,7 +136,7 @@ class RingAttention final : public LayerAttention {
   size_t pages_of(int32_t tokens) const;
   std::vector<Span> spans_of(int rank, int32_t row_begin, int32_t row_end) const;
   int32_t first_segment(const LayerCall& call) const;  // that a row of the step may see
-  int32_t end_segment() const { return shards_.segments(step_.end); }
+  int32_t end_segment() const { return shards_.segments(step().end); }
   int32_t segment_tokens_now(int32_t segment) const;  // that are there at the end of the step
   SegmentPages kept_segment(int layer, int32_t segment) const;
 
@@ -111,10 +145,14 @@ class RingAttention final : public LayerAttention {
   Status take_new(const LayerCall& call);
   void place_new(const LayerCall& call, int from, const std::byte* slab, PageId first_page);
 
-  // pass-KV
-  void post_round(const LayerCall& call, int32_t round);
-  Status pass_kv(const LayerCall& call, bool first_posted);
-  bool round_is_old(const LayerCall& call, int32_t round) const;
+  // pass-KV. A round is [begin, end) of segments.
+  std::vector<Stretch> rounds_of(const LayerCall& call) const;
+  bool is_old(Stretch round) const { return round.end <= shards_.segment_of(step().begin); }
+  size_t pages_kept(int keeper, Stretch round) const;
+  void post_round(const LayerCall& call, Stretch round, size_t index);
+  SegmentPages foreign_segment(int32_t segment, Frame& frame);
+  SegmentPages shared_round(const LayerCall& call, Stretch round, std::vector<Frame>& frames);
+  Status pass_kv(const LayerCall& call, const std::vector<Stretch>& rounds, bool first_posted);
 
   // pass-Q
   Block block_of(int rank, int32_t index, int32_t rows_per_block) const;
@@ -124,7 +162,7 @@ class RingAttention final : public LayerAttention {
   void walk_kept(const LayerCall& call, const Rows& rows, const Block& block, std::byte* states);
   Result<std::byte*> device(Buffer& buffer, size_t bytes);
 
-  void walk(const LayerCall& call, const Rows& rows, int32_t segment, const SegmentPages& pages, Tensor state,
+  void walk(const LayerCall& call, const Rows& rows, Stretch segments, const SegmentPages& pages, Tensor state,
             bool resumes);
   void finish(const LayerCall& call, std::span<const Tensor> states, const AttnPartial& partial);
   size_t state_bytes(int32_t row_count) const;
@@ -136,22 +174,19 @@ class RingAttention final : public LayerAttention {
   const RingShape shape_;
   const RingOptions options_;
   const Shards shards_;
+  const SharedView shared_;
   const std::function<void()> poll_;
 
-  const KvSequence* sequence_ = nullptr;
-  Stretch step_;
-  RingMode mode_ = RingMode::kPassKv;
-  std::vector<std::vector<Stretch>> rows_;  // of each rank
-  std::vector<std::vector<Piece>> pieces_;  // likewise, by keeper
-  std::vector<int> readers_;                // other ranks with rows
+  std::vector<Part> parts_;
+  const Part* now_ = nullptr;
 
   Buffer outbox_, inbox_;  // pages of new tokens
   Buffer staging_;         // pages of a round
   Buffer state_;           // of this rank's rows
   Buffer queries_, query_positions_, walked_, returned_;
   struct Half {  // of the double buffers
-    Frame out;
-    std::vector<Frame> in;  // by place in the round
+    Frame out, out_ids;
+    std::vector<Frame> in;  // by keeper
     std::vector<Transport::Pending> pending;
   };
   Half halves_[2];

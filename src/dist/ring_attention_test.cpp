@@ -59,6 +59,24 @@ TEST(RingAttention, FewerTokensThanRanks) {
   }
 }
 
+TEST(RingAttention, ASequenceMayBeginAtAnyRank) {
+  for (RingMode mode : {RingMode::kPassKv, RingMode::kPassQ}) {
+    RingCase c;
+    c.ranks = 3;
+    const auto steps = conversation(mode);
+    const Outputs want = alone(c, steps);
+    for (c.first = 1; c.first < c.ranks; ++c.first) {
+      const RingRun run = together(c, steps);
+      ASSERT_NO_FATAL_FAILURE(expect_all_well(run));
+      EXPECT_EQ(run.outputs, want) << ring_mode_name(mode) << " " << c.first;
+      // Segments of 256 of 1,300 tokens: two each, the last of them not full.
+      std::vector<size_t> kept = {512, 512, 276};
+      std::rotate(kept.begin(), kept.end() - c.first, kept.end());
+      EXPECT_EQ(run.kept_slots, kept);
+    }
+  }
+}
+
 TEST(RingAttention, EveryFormatTravelsAsItIsStored) {
   for (const KvFormat& format : {KvFormat{DType::kF32, 32, 16}, KvFormat{DType::kBF16, 32, 16},
                                  KvFormat{DType::kF16, 32, 16, 8, 8}, KvFormat{DType::kF16, 32, 16, 8, 4}}) {

@@ -38,6 +38,14 @@ double state_bytes(const RingAttention& ring) {
   return 4.0 * ring.shape().heads * static_cast<double>(attention_state_width(ring.shape().head_dim));
 }
 
+// How much of the others' pages comes in messages to rank 0: not what it reads in shared memory.
+double sent_share(const RingAttention& ring) {
+  const int ranks = ring.shards().ranks();
+  int sent = 0;
+  for (int owner = 1; owner < ranks; ++owner) sent += ring.shared().reads(0, owner) ? 0 : 1;
+  return ranks > 1 ? static_cast<double>(sent) / (ranks - 1) : 0;
+}
+
 }  // namespace
 
 Result<RingCosts> measure_costs(Transport& transport, RingAttention& ring) {
@@ -64,7 +72,7 @@ RingPrediction predict(const RingCosts& costs, const RingAttention& ring, const 
   RingWork work;
   work.ranks = ring.shards().ranks();
   work.attention_step_s = segments / ranks * one;
-  work.kv_bytes = tokens / ranks * token_bytes(ring, format);
+  work.kv_bytes = tokens / ranks * token_bytes(ring, format) * sent_share(ring);
   work.q_bytes = rows * query_bytes(ring);
   work.partial_bytes = rows * state_bytes(ring) * (ring.options().exact ? segments / ranks : 1.0);
   RingPrediction predicted;
@@ -91,8 +99,11 @@ RingBytes formula_bytes(const RingAttention& ring, const KvFormat& format, Stret
       if (shards.keeper(segment) == rank || runs.empty()) continue;
       const int32_t begin = segment * shards.segment_tokens(),
                     end = std::min(step.end, begin + shards.segment_tokens());
+      const int pages = (end - begin + format.page_tokens - 1) / format.page_tokens;
       if (mode != RingMode::kPassQ)
-        bytes.pages += (end - begin + format.page_tokens - 1) / format.page_tokens * format.page_tokens * tokens;
+        bytes.pages += pages * (ring.shared().reads(rank, shards.keeper(segment))
+                                    ? static_cast<double>(sizeof(PageId)) * ring.shape().kv_heads
+                                    : format.page_tokens * tokens);
       else if (ring.options().exact || segment < shards.ranks())
         bytes.states += size_of(runs) * state_bytes(ring);
     }

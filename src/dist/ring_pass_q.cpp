@@ -29,7 +29,7 @@ int32_t RingAttention::states_of(int keeper, const Block& block, int32_t first) 
   if (block.size() == 0) return 0;
   int32_t count = 0;
   for (int32_t segment = first; segment <= shards_.segment_of(block.last_position); ++segment)
-    if (shards_.keeper(segment) == keeper) ++count;
+    if (own_shards().keeper(segment) == keeper) ++count;
   return options_.exact ? count : std::min(count, 1);
 }
 
@@ -37,9 +37,9 @@ int32_t RingAttention::states_of(int keeper, const Block& block, int32_t first) 
 void RingAttention::walk_kept(const LayerCall& call, const Rows& rows, const Block& block, std::byte* states) {
   bool any = false;
   for (int32_t segment = first_segment(call); segment <= shards_.segment_of(block.last_position); ++segment) {
-    if (shards_.keeper(segment) != me()) continue;
+    if (own_shards().keeper(segment) != me()) continue;
     if (any && options_.exact) states += state_bytes(block.size());
-    walk(call, rows, segment, kept_segment(call.layer, segment), state_tensor(states, block.size()),
+    walk(call, rows, {segment, segment + 1}, kept_segment(call.layer, segment), state_tensor(states, block.size()),
          any && !options_.exact);
     any = true;
   }
@@ -123,7 +123,7 @@ Status RingAttention::pass_q_block(const LayerCall& call, int32_t index, int32_t
     std::vector<Tensor> order;
     std::vector<size_t> taken(at(ranks()));
     for (int32_t place = 0; place < places; ++place) {
-      const int keeper = options_.exact ? shards_.keeper(first + place) : place;
+      const int keeper = options_.exact ? own_shards().keeper(first + place) : place;
       if (states_of(keeper, mine, first) == 0) continue;
       const size_t offset = taken[at(keeper)]++ * one;
       std::byte* from = walked_.data() + offset;

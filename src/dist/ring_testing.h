@@ -23,6 +23,8 @@ struct RingCase {
   int max_rows = 1024;
   KvFormat format = {DType::kF16, 32, 16};
   RingOptions options = {};
+  int first = 0;        // rank at which the sequence begins
+  bool shared = false;  // pages lie in memory that the ranks share
 };
 
 struct RingStep {
@@ -45,10 +47,17 @@ class RingRank {
  public:
   explicit RingRank(const RingCase& c) : case_(c) {
     backend_ = value_of(make_cpu_backend({.threads = 1, .simd = ""}));
-    pool_ = value_of(KvPool::create(*backend_, c.format, size_t{64} << 20));
+    KvPool::SlabMemory slab_memory;
+    if (c.shared)
+      slab_memory = [&](size_t bytes) {
+        memory = value_of(SharedMemory::create(bytes));
+        return backend_->import_host(memory->memory(), {memory->memory().get(), bytes});
+      };
+    pool_ = value_of(KvPool::create(*backend_, c.format, size_t{64} << 20, slab_memory));
     sequence_ = std::make_unique<KvSequence>(*pool_, KvShape{c.layers, c.kv_heads});
   }
 
+  std::optional<SharedMemory> memory;
   KvPool& pool() { return *pool_; }
   KvSequence& sequence() { return *sequence_; }
 
@@ -162,17 +171,20 @@ inline RingRun together(const RingCase& c, const std::vector<RingStep>& steps, c
       Transport transport(std::move(links[i]), options);
       if (run.statuses[i] = transport.join(); !run.statuses[i]) return;
       RingRank rank(c);
-      auto ring = value_of(
-          RingAttention::create(transport, rank.pool(), {c.heads, c.kv_heads, c.head_dim, c.max_rows}, c.options));
+      auto ring = value_of(RingAttention::create(
+          transport, rank.pool(), {c.heads, c.kv_heads, c.head_dim, c.max_rows}, c.options,
+          c.shared ? value_of(share(transport, &*rank.memory, c.format.page_bytes())) : SharedView()));
       for (size_t s = 0; s < steps.size(); ++s) {
         if (before) before(static_cast<int>(i), s, transport);
         const Stretch step = steps[s].run;
-        for (const Stretch& kept : ring->shards().kept(static_cast<int>(i), step))
+        for (const Stretch& kept : Shards(c.ranks, c.format.page_tokens, c.first).kept(static_cast<int>(i), step))
           EXPECT_TRUE(rank.sequence().append(kept.size(), kept.begin));
         EXPECT_TRUE(rank.sequence().append(0, step.end));
-        ring->begin(rank.sequence(), step, steps[s].mode);
-        rank.layers(ring.get(), ring->rows(static_cast<int>(i)), parts[i]);
+        const RingPart part{&rank.sequence(), step, steps[s].mode, c.first};
+        ring->begin({&part, 1});
+        rank.layers(ring.get(), ring->rows(0, static_cast<int>(i)), parts[i]);
         if (run.statuses[i] = ring->status(); !run.statuses[i]) return;
+        if (ring->reads_shared()) run.statuses[i] = transport.barrier();
       }
       run.kept_slots[i] = rank.sequence().slots(0, 0);
       run.times[i] = ring->times();

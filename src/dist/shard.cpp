@@ -12,16 +12,22 @@ int32_t size_of(const std::vector<Stretch>& runs) {
   return total;
 }
 
-Shards::Shards(int ranks, int page_tokens)
+Shards::Shards(int ranks, int page_tokens, int first)
     : ranks_(ranks),
+      first_(first),
       page_tokens_(page_tokens),
       segment_tokens_(static_cast<int32_t>(kSegmentPages) * static_cast<int32_t>(page_tokens)) {
-  GODWIT_CHECK(ranks > 0 && page_tokens > 0);
+  GODWIT_CHECK(ranks > 0 && page_tokens > 0 && first >= 0 && first < ranks);
+}
+
+// Two for everyone where the step is short.
+int32_t Shards::unit(int32_t step_tokens) const {
+  return std::clamp((step_tokens + 2 * ranks_ - 1) / (2 * ranks_), 1, page_tokens_);
 }
 
 std::vector<Stretch> Shards::rows(int rank, Stretch step) const {
-  // Two units for everyone where the step is short.
-  const int32_t unit = std::clamp((step.size() + 2 * ranks_ - 1) / (2 * ranks_), 1, page_tokens_);
+  const int32_t unit = this->unit(step.size());
+  rank = (rank - first_ + ranks_) % ranks_;
   std::vector<Stretch> runs;
   for (int32_t deal = 0;; ++deal) {
     const int32_t index = deal * ranks_ + (deal % 2 == 0 ? rank : ranks_ - 1 - rank);
@@ -49,6 +55,12 @@ int32_t Shards::step_tokens(int most_rows) const {
   const int32_t rows =
       most_rows >= 2 * page_tokens_ ? most_rows / page_tokens_ * page_tokens_ : std::max(1, most_rows / 2 * 2);
   return rows * ranks_;
+}
+
+int32_t Shards::most_rows(int32_t step_tokens) const {
+  int32_t most = 0;
+  for (int rank = 0; rank < ranks_; ++rank) most = std::max(most, size_of(rows(rank, {0, step_tokens})));
+  return most;
 }
 
 }  // namespace godwit::dist

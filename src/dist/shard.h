@@ -4,7 +4,10 @@
 // rank sees about the same part of a causal prompt, and any stretch of it. K and V are kept by *segment*, the tokens
 // between two places where the attention walk restarts (attention.h): segment s belongs to rank s mod N, whoever
 // computed it. So the place of a token follows from its position alone, generated tokens wander from rank to rank,
-// every page is whole, and sums over segments can be taken together in order, to the bits of one rank. Pure functions.
+// every page is whole, and sums over segments can be taken together in order, to the bits of one rank.
+//
+// Sequences begin at different ranks (`first`): rank (first + i) mod N is to one what rank i is to another. So many
+// short sequences are spread, too. Pure functions.
 #pragma once
 
 #include <cstdint>
@@ -22,13 +25,13 @@ int32_t size_of(const std::vector<Stretch>& runs);
 
 class Shards {
  public:
-  Shards(int ranks, int page_tokens);
+  Shards(int ranks, int page_tokens, int first = 0);
 
   int ranks() const { return ranks_; }
   int32_t segment_tokens() const { return segment_tokens_; }
   int32_t segment_of(int32_t position) const { return position / segment_tokens_; }
   int32_t segments(int32_t tokens) const { return (tokens + segment_tokens_ - 1) / segment_tokens_; }
-  int keeper(int32_t segment) const { return segment % ranks_; }
+  int keeper(int32_t segment) const { return (segment + first_) % ranks_; }
   int keeper_of(int32_t position) const { return keeper(segment_of(position)); }
 
   // What a rank computes of a step over [step.begin, step.end): ascending, of no two ranks the same.
@@ -36,11 +39,15 @@ class Shards {
   // The part of `of` that a rank keeps: runs within segments, ascending.
   std::vector<Stretch> kept(int rank, Stretch of) const;
 
-  // The most tokens of a step where no rank may compute more than `most_rows`.
+  // The most tokens of a step where no rank may compute more than `most_rows`; and the most that a rank computes of a
+  // step.
   int32_t step_tokens(int most_rows) const;
+  int32_t most_rows(int32_t step_tokens) const;
 
  private:
-  int ranks_;
+  int32_t unit(int32_t step_tokens) const;
+
+  int ranks_, first_;
   int32_t page_tokens_, segment_tokens_;
 };
 

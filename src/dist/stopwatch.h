@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <ctime>
 
 namespace godwit::dist {
 
@@ -11,5 +12,12 @@ class Stopwatch {
  private:
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
+
+// Of the calling thread, or of the whole process: what other processes take of a core does not count.
+inline double cpu_seconds(clockid_t whose) {
+  timespec now{};
+  clock_gettime(whose, &now);
+  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
+}
 
 }  // namespace godwit::dist

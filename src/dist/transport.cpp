@@ -5,6 +5,8 @@
 #include <random>
 #include <thread>
 
+#include "dist/stopwatch.h"
+
 namespace godwit::dist {
 namespace {
 
@@ -120,11 +122,13 @@ Status Transport::wait_for(Pending& pending, double timeout_s) {
 
 Status Transport::wait_all(std::vector<Pending>& pending, double timeout_s) {
   const int64_t start = now_ns();
+  const double cpu = cpu_seconds(CLOCK_THREAD_CPUTIME_ID);
   if (status_)
     for (Pending& one : pending)
       if (!wait_for(one, timeout_s)) break;
   pending.clear();
   waited_s_ += seconds_since(start);
+  waited_cpu_s_ += cpu_seconds(CLOCK_THREAD_CPUTIME_ID) - cpu;
   return status_;
 }
 
@@ -133,7 +137,7 @@ Status Transport::wait(std::vector<Pending>& pending) {
 }
 
 Status Transport::wait_long(std::vector<Pending>& pending) {
-  const double before = waited_s_;
+  const double before = waited_s_;  // CPU time counts: the process has spent it
   Status status = wait_all(pending, std::numeric_limits<double>::infinity());
   waited_s_ = before;
   return status;

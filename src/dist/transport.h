@@ -64,7 +64,8 @@ class Transport {
   Status barrier();
 
   const Traffic& traffic(FrameKind kind) const { return traffic_[static_cast<size_t>(kind)]; }
-  double waited_s() const { return waited_s_; }  // in wait(), so far
+  double waited_s() const { return waited_s_; }          // in wait(), so far
+  double waited_cpu_s() const { return waited_cpu_s_; }  // of that, computing: who waits looks often
   // Ends the job everywhere.
   void abort() { link_->abort(); }
 
@@ -80,7 +81,7 @@ class Transport {
   uint64_t token_ = 0;
   int64_t busy_until_ns_ = 0;  // of a shaped link
   std::array<Traffic, kFrameKinds> traffic_{};
-  double waited_s_ = 0;
+  double waited_s_ = 0, waited_cpu_s_ = 0;
 };
 
 }  // namespace godwit::dist

@@ -155,8 +155,23 @@ Status Engine::Impl::load(const ModelSource& source) {
                   vocabulary->tokenizer.vocab_size(), config.vocab_size);
   constraints.emplace(*vocabulary, static_cast<int>(config.vocab_size));
   GODWIT_ASSIGN(model, Model::load(*backend, source, memory.context_tokens, options.on_load));
-  GODWIT_ASSIGN(pool, KvPool::create(*backend, formats, memory.kv_budget_bytes));
+  GODWIT_TRY(create_pool(formats));
   GODWIT_ASSIGN(workspace, Workspace::create(*backend, config, options.prefill_chunk, logit_rows));
+  return {};
+}
+
+Status Engine::Impl::create_pool(std::span<const KvFormat> formats) {
+  KvPool::SlabMemory slab_memory;
+  if (rank_count > 1 && options.rank_options.share_memory && options.rank_options.link_bytes_per_second <= 0)
+    slab_memory = [&](size_t bytes) -> Result<Buffer> {
+      GODWIT_ASSIGN(dist::SharedMemory shared, dist::SharedMemory::create(bytes));
+      std::byte* at = shared.memory().get();
+      GODWIT_ASSIGN(Buffer imported, backend->import_host(shared.memory(), {at, bytes}));
+      if (imported.data() != at) return backend->allocate(bytes);  // not memory that others could read
+      kv_memory = std::move(shared);
+      return imported;
+    };
+  GODWIT_ASSIGN(pool, KvPool::create(*backend, formats, memory.kv_budget_bytes, slab_memory));
   return {};
 }
 

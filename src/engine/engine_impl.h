@@ -5,6 +5,7 @@
 
 #include "attn/plan.h"
 #include "backend/timed_backend.h"
+#include "dist/shared_memory.h"
 #include "engine/constraints.h"
 #include "engine/memory_plan.h"
 #include "engine/vocabulary.h"
@@ -33,6 +34,7 @@ struct Engine::Impl {
   OperationSeconds seconds;  // stays 0 without options.profile
   std::unique_ptr<Backend> backend;
   std::unique_ptr<Model> model;
+  std::optional<dist::SharedMemory> kv_memory;  // the pool's, where other ranks may read it
   std::unique_ptr<KvPool> pool;
   std::optional<Workspace> workspace;
   std::unique_ptr<AttentionPlanner> prefill_planner, decode_planner, repair_planner;
@@ -51,6 +53,7 @@ struct Engine::Impl {
  private:
   friend Result<Engine> open_engine(const EngineOptions& options, std::unique_ptr<Backend> backend);
   Status load_model();
+  Status create_pool(std::span<const KvFormat> formats);
   Status gather_team();  // on rank 0
 };
 

@@ -8,17 +8,37 @@
 
 namespace godwit {
 
-enum class RankVerb : uint32_t { kOpen, kCreate, kFork, kTruncate, kDrop, kStep, kReport, kClose, kEnd };
+enum class RankVerb : uint32_t {
+  kOpen,
+  kCreate,
+  kFork,
+  kTruncate,
+  kDrop,
+  kReserve,
+  kAskRoom,
+  kStep,
+  kReport,
+  kClose,
+  kEnd
+};
 
 // Plain data: it travels as it is.
 struct RankCommand {
   RankVerb verb = RankVerb::kEnd;
   uint32_t engine = 0;
   uint64_t sequence = 0, other = 0;
-  int32_t begin = 0, end = 0;  // positions of a step; what is left by a truncation
-  int32_t first_logits = 0;    // row of a step from which logits are wanted
-  uint32_t phase = 0, mode = 0;
-  uint32_t extra_bytes = 0;  // that follow: tokens, options
+  int32_t end = 0;           // position: what is left by a truncation, what is reserved
+  uint32_t parts = 0;        // of a step
+  uint32_t phase = 0;        // likewise
+  uint32_t extra_bytes = 0;  // that follow: parts and then tokens, options, sequences
+};
+
+// Of one sequence in a step.
+struct RankPart {
+  uint64_t sequence = 0;
+  int32_t begin = 0, end = 0;  // positions
+  int32_t first_logits = 0;    // row of the part from which logits are wanted
+  uint32_t mode = 0;
 };
 
 // One rank's answer to kOpen and to a step that wants memory.

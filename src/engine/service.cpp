@@ -1,6 +1,5 @@
 #include "engine/kv_use.h"
-#include "engine/service_impl.h"
-#include "engine/team.h"
+#include "engine/service_ranks.h"
 
 namespace godwit {
 
@@ -13,7 +12,7 @@ RequestStatus Service::Work::status() const {
   s.completion_tokens = writer.tokens();
   s.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - submitted).count();
   if (!sequence) return s;
-  const KvUse use = kv_use(*sequence);
+  const KvUse use = team != nullptr ? KvUse{team->kv_bytes(*sequence), 1} : kv_use(*sequence);
   s.computed_tokens = std::min(sequence->next_position(), s.prompt_tokens);
   s.state = s.computed_tokens < s.prompt_tokens ? State::kReading : State::kGenerating;
   s.kv_bytes = use.bytes;
@@ -29,9 +28,10 @@ Result<std::unique_ptr<Service>> Service::start(const Engine& engine, const Serv
                   options.most_running, e.options.prefill_chunk);
   if (options.most_waiting < 1)
     return errorf(ErrorCode::kInvalidArgument, "a queue of {} requests makes no sense", options.most_waiting);
-  if (e.team)
+  if (e.team && (e.retention || !options.kv.policies.empty()))
     return errorf(ErrorCode::kUnsupported,
-                  "a service of many requests does not work over {} ranks yet; start it as one process", e.rank_count);
+                  "a service over {} ranks keeps every KV entry: leave KV policies out, or start it as one process",
+                  e.rank_count);
   if (e.decode_planner->repair_every() > 0)
     return errorf(ErrorCode::kUnsupported, "decode method '{}' repairs sessions one by one; a service needs repair=0",
                   e.options.decode);
@@ -42,6 +42,34 @@ Result<std::unique_ptr<Service>> Service::start(const Engine& engine, const Serv
                                                     .prefill_chunk = o.prefill_chunk},
                                                    options.kv));
   return std::unique_ptr<Service>(new Service(std::make_unique<Impl>(engine.impl_, options, std::move(choices))));
+}
+
+Service::Impl::Impl(std::shared_ptr<Engine::Impl> e, const ServiceOptions& o, KvChoices c)
+    : engine(std::move(e)), options(o), choices(std::move(c)), scheduler(sched_options()) {
+  {
+    std::lock_guard lock(engine->mutex);
+    stats.kv_budget_bytes = engine->pool->budget_bytes();
+    prefixes.emplace(*engine->pool, engine->model->kv_shape(),
+                     PrefixIndex::Options{attention_tokens(engine->model->config())});
+    if (engine->team) over_ranks = std::make_unique<OverRanks>(*this);
+  }
+  thread = std::jthread([this](const std::stop_token& stop) { run(stop); });
+}
+
+Service::Impl::~Impl() {
+  {
+    std::lock_guard lock(mutex);  // or the thread could look, see no request, and sleep for ever
+    thread.request_stop();
+  }
+  wake.notify_all();
+  thread.join();
+  std::lock_guard lock(engine->mutex);
+  over_ranks.reset();
+  prefixes.reset();
+}
+
+SchedMemory& Service::Impl::memory() {
+  return over_ranks ? static_cast<SchedMemory&>(*over_ranks) : *this;
 }
 
 Service::Service(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -62,6 +90,9 @@ Result<uint64_t> Service::submit(ServiceRequest request, ServiceCallbacks callba
                   e.memory.context_tokens);
   if (request.options.max_tokens == 0)
     return errorf(ErrorCode::kInvalidArgument, "an answer of no tokens makes no sense");
+  if (e.team && request.embed)
+    return errorf(ErrorCode::kUnsupported, "embeddings are not computed over {} ranks; start one process for them",
+                  e.rank_count);
   GODWIT_ASSIGN(AnswerWriter writer, AnswerWriter::make(*e.vocabulary, vocab, request.options));
   KvChoices::Chosen kv;  // an embedding is made of all there is
   if (!request.embed) {
@@ -77,8 +108,10 @@ Result<uint64_t> Service::submit(ServiceRequest request, ServiceCallbacks callba
                                           .tokens = std::move(tokens),
                                           .space = std::move(space),
                                           .kv = std::move(kv.text),
-                                          .rules = std::move(kv.rules)});
+                                          .rules = std::move(kv.rules),
+                                          .team = e.team.get()});
   std::lock_guard lock(s.mutex);
+  GODWIT_TRY(s.status);
   if (const size_t waiting = s.submitted.size() + s.stats.waiting;
       waiting >= static_cast<size_t>(s.options.most_waiting)) {
     ++s.stats.refused;
@@ -104,6 +137,11 @@ void Service::cancel(uint64_t id) {
   std::lock_guard lock(impl_->mutex);
   impl_->cancelled.insert(id);
   impl_->wake.notify_all();
+}
+
+Status Service::status() const {
+  std::lock_guard lock(impl_->mutex);
+  return impl_->status;
 }
 
 ServiceStats Service::stats() const {

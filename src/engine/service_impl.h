@@ -32,6 +32,8 @@ struct Service::Work {
   std::string space;                              // of the prefix cache
   KvChoice kv;                                    // its KV method, and
   std::shared_ptr<const KvRetentionRules> rules;  // ... what that means; null: every entry stays
+  const Team* team = nullptr;
+  uint64_t team_sequence = 0;  // what the other ranks call it
   std::unique_ptr<KvSequence> sequence = nullptr;
   std::unique_ptr<KvRetention> retention = nullptr;
   EmbeddingSum embedding = {};
@@ -44,32 +46,16 @@ struct Service::Work {
 };
 
 struct Service::Impl final : SchedMemory {
-  Impl(std::shared_ptr<Engine::Impl> e, const ServiceOptions& o, KvChoices c)
-      : engine(std::move(e)), options(o), choices(std::move(c)), scheduler(sched_options()) {
-    {
-      std::lock_guard lock(engine->mutex);
-      stats.kv_budget_bytes = engine->pool->budget_bytes();
-      prefixes.emplace(*engine->pool, engine->model->kv_shape(),
-                       PrefixIndex::Options{attention_tokens(engine->model->config())});
-    }
-    thread = std::jthread([this](const std::stop_token& stop) { run(stop); });
-  }
-  ~Impl() override {
-    {
-      std::lock_guard lock(mutex);  // or the thread could look, see no request, and sleep for ever
-      thread.request_stop();
-    }
-    wake.notify_all();
-    thread.join();
-    std::lock_guard lock(engine->mutex);
-    prefixes.reset();
-  }
+  struct OverRanks;  // service_ranks.h
+
+  Impl(std::shared_ptr<Engine::Impl> e, const ServiceOptions& o, KvChoices c);
+  ~Impl() override;
 
   SchedOptions sched_options() const {
     SchedOptions s;
     s.most_running = static_cast<size_t>(options.most_running);
     s.most_waiting = SIZE_MAX;  // submit() counts
-    s.step_tokens = static_cast<size_t>(engine->options.prefill_chunk);
+    s.step_tokens = static_cast<size_t>(engine->step_tokens());
     s.step_cost = static_cast<double>(s.step_tokens);
     s.attention_tokens = attention_tokens(engine->model->config());
     s.block_tokens = static_cast<size_t>(engine->pool->format().page_tokens);
@@ -102,6 +88,15 @@ struct Service::Impl final : SchedMemory {
   void tell(const Said& said);
   void tell_progress(Work& work) const;
   void end(uint64_t id, FinishReason finish, std::string error = {});
+  void lose(const Status& why);  // all requests, those to come included
+
+  // Of this process, or of all ranks.
+  SchedMemory& memory();
+  static void begins(Work& work) {
+    if (work.waited_seconds < 0)
+      work.waited_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - work.submitted).count();
+    work.embedding = {};
+  }
 
   // --- SchedMemory, with engine->mutex held
   // An embedding is made of every token, so none may be skipped.
@@ -139,9 +134,7 @@ struct Service::Impl final : SchedMemory {
   size_t begin(uint64_t id) override {
     Work& work = *works.at(id);
     work.sequence = std::make_unique<KvSequence>(*engine->pool, engine->model->kv_shape());
-    if (work.waited_seconds < 0)
-      work.waited_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - work.submitted).count();
-    work.embedding = {};
+    begins(work);
     const size_t found = prefixes->share(work.space, sharing(work), *work.sequence);
     if (work.rules) {
       work.retention = std::make_unique<KvRetention>(work.rules, *work.sequence);
@@ -167,6 +160,7 @@ struct Service::Impl final : SchedMemory {
   const KvChoices choices;
   Scheduler scheduler;
   std::optional<PrefixIndex> prefixes;
+  std::unique_ptr<OverRanks> over_ranks;  // null: this process alone
   std::map<uint64_t, std::unique_ptr<Work>> works;
   size_t postponed = 0;  // in this step
 
@@ -177,6 +171,7 @@ struct Service::Impl final : SchedMemory {
   uint64_t next_id = 1;
   ServiceStats stats;
   std::map<uint64_t, RequestStatus> statuses;  // of works
+  Status status;                               // once ranks are lost: why
 
   std::jthread thread;
 };

@@ -1,7 +1,7 @@
 // The service's thread: asks the scheduler for a step, computes it, and says what came of it.
 #include <algorithm>
 
-#include "engine/service_impl.h"
+#include "engine/service_ranks.h"
 #include "kv/row_observers.h"
 
 namespace godwit {
@@ -10,6 +10,16 @@ namespace {
 constexpr const char* kDoesNotFit = "the KV memory cannot hold this request; shorten the prompt or raise the KV budget";
 
 }  // namespace
+
+void Service::Impl::lose(const Status& why) {
+  {
+    std::lock_guard lock(mutex);
+    status = why;  // submit() refuses from now on
+  }
+  take_submitted();
+  while (!works.empty()) end(works.begin()->first, FinishReason::kStop, why.error().message);
+  if (options.on_lost) options.on_lost();
+}
 
 void Service::Impl::run(const std::stop_token& stop) {
   while (!stop.stop_requested()) {
@@ -56,7 +66,7 @@ void Service::Impl::step() {
   uint64_t kv_bytes = 0;
   {
     std::lock_guard lock(engine->mutex);
-    plan = scheduler.next(*this);
+    plan = scheduler.next(memory());
     for (uint64_t id : plan.decodes) {
       Work& work = *works.at(id);
       decodes.push_back({&work, work.tokens.size() - 1, 1, true});
@@ -68,22 +78,29 @@ void Service::Impl::step() {
         prefills.push_back({&work, chunk.begin, middle - chunk.begin, chunk.last && middle == end});
       // Of a request that had given way: what it had sampled is computed as it was, only not one by one.
       if (middle < end) decodes.push_back({&work, middle, end - middle, chunk.last});
-      work.sequence->truncate(static_cast<int32_t>(chunk.begin));  // forward() appends, part by part
+      if (!over_ranks) work.sequence->truncate(static_cast<int32_t>(chunk.begin));  // forward() appends, part by part
     }
-    for (uint64_t id : plan.decodes)
+    for (uint64_t id : over_ranks ? std::vector<uint64_t>() : plan.decodes)
       works.at(id)->sequence->truncate(static_cast<int32_t>(works.at(id)->tokens.size() - 1));
     order_by_pages(decodes);
     compute(Phase::kPrefill, prefills, said);
     compute(Phase::kDecode, decodes, said);
+    if (over_ranks) {
+      for (const Rows& rows : prefills)
+        if (options.prefix_cache) over_ranks->remember(*rows.work, rows.begin + rows.count);
+      for (const auto& list : {prefills, decodes})
+        for (const Rows& rows : list) rows.work->sequence->settle();
+    }
     kv_bytes = engine->pool->bytes_in_use();
   }
+  if (over_ranks && !over_ranks->status()) return lose(over_ranks->status());
   {
     std::lock_guard lock(mutex);
     ++stats.steps;
     stats.gave_way += plan.gave_way.size() + std::exchange(postponed, 0);
     stats.running = scheduler.running();
     stats.waiting = scheduler.waiting();
-    stats.prefix_blocks = prefixes->blocks();
+    stats.prefix_blocks = over_ranks ? over_ranks->kept_blocks() : prefixes->blocks();
     stats.prefix_bytes = stats.prefix_blocks * engine->memory.kv_bytes_per_page_column;
     stats.kv_bytes_in_use = kv_bytes;
     for (const Rows& rows : prefills) stats.tokens_read += rows.count;
@@ -111,13 +128,16 @@ void Service::Impl::order_by_pages(std::vector<Rows>& list) const {
 // Steps of as many rows as the workspace has. Rows of one request stay in order.
 void Service::Impl::compute(Phase phase, std::span<const Rows> list, std::vector<Said>& said) {
   const auto most = static_cast<size_t>(engine->workspace->max_rows());
+  const Team* team = engine->team.get();
   std::vector<Rows> part;
   size_t rows = 0;
   for (Rows next : list) {
     while (next.count > 0 && next.work->sequence) {  // else it was postponed
-      const size_t count = std::min(next.count, most - rows);
+      const size_t left = most - rows;
+      const size_t fit = team == nullptr ? left : static_cast<size_t>(team->tokens_of(static_cast<int32_t>(left)));
+      const size_t count = std::min(next.count, fit);
       part.push_back({next.work, next.begin, count, next.samples && count == next.count});
-      rows += count;
+      rows += team == nullptr ? count : static_cast<size_t>(team->rows_of(static_cast<int32_t>(count)));
       next.begin += count;
       next.count -= count;
       if (rows < most) continue;
@@ -172,6 +192,7 @@ void Service::Impl::postpone(Work& work, std::vector<Said>& said) {
 }
 
 void Service::Impl::forward(Phase phase, std::vector<Rows> list, std::vector<Said>& said) {
+  if (over_ranks) return over_ranks->forward(phase, list, said);
   Engine::Impl& e = *engine;
   std::erase_if(list, [&](const Rows& rows) {
     if (!rows.work->sequence) return true;
@@ -251,7 +272,7 @@ void Service::Impl::end(uint64_t id, FinishReason finish, std::string error) {
   uint64_t kv_bytes = 0;
   {
     std::lock_guard lock(engine->mutex);
-    scheduler.remove(id, *this);
+    scheduler.remove(id, memory());
     kv_bytes = engine->pool->bytes_in_use();
   }
   const std::unique_ptr<Work> ended = std::move(works.at(id));

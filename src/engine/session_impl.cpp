@@ -98,15 +98,14 @@ Status Session::Impl::step(size_t count, bool prompt_ends, const OnLogits& on_lo
   if (e.team) {
     if (watcher != nullptr)
       return errorf(ErrorCode::kUnsupported, "attention over several ranks cannot be watched; start one process");
-    return e.team->step({.sequence = team_sequence,
-                         .begin = static_cast<int32_t>(begin),
-                         .tokens = std::span(tokens).subspan(begin, count),
-                         .phase = phases[begin],
-                         .first_logits = first},
-                        [&](int32_t row, std::span<const float> values) {
-                          if (on_logits) on_logits(begin + static_cast<size_t>(row), values);
-                          if (row + 1 == rows) logits.assign(values.begin(), values.end());
-                        });
+    const Team::Part part{.sequence = team_sequence,
+                          .begin = static_cast<int32_t>(begin),
+                          .tokens = std::span(tokens).subspan(begin, count),
+                          .first_logits = first};
+    return e.team->step(phases[begin], {&part, 1}, [&](size_t, int32_t row, std::span<const float> values) {
+      if (on_logits) on_logits(begin + static_cast<size_t>(row), values);
+      if (row + 1 == rows) logits.assign(values.begin(), values.end());
+    });
   }
   AttentionPlanner& planner = decodes ? *e.decode_planner : *e.prefill_planner;
   if (!decodes && unrepaired > 0) GODWIT_TRY(repair());

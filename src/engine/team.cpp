@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "dist/stopwatch.h"
+
 namespace godwit {
 
 Result<std::unique_ptr<Team>> Team::make(Engine::Impl& engine, Ranks::Impl& ranks, uint32_t id) {
@@ -20,9 +22,11 @@ Result<std::unique_ptr<Team>> Team::make(Engine::Impl& engine, Ranks::Impl& rank
       machine.substr(0, machine.rfind(',')), config.layers.size(), config.heads, config.kv_heads, config.head_dim,
       config.dim, config.vocab_size, engine.weight_bytes, engine.options.kv_codec, engine.memory.context_tokens)));
   std::unique_ptr<Team> team(new Team(engine, ranks, id));
+  GODWIT_ASSIGN(dist::SharedView shared, dist::share(ranks.transport, engine.kv_memory ? &*engine.kv_memory : nullptr,
+                                                     engine.pool->format().page_bytes()));
   auto ring = dist::RingAttention::create(
       ranks.transport, *engine.pool, {config.heads, config.kv_heads, config.head_dim, engine.options.prefill_chunk},
-      {.overlap = options.overlap, .exact = options.exact});
+      {.overlap = options.overlap, .exact = options.exact}, std::move(shared));
   GODWIT_TRY(ranks.agree(ring ? Status() : tl::unexpected(ring.error())));
   team->ring_ = std::move(*ring);
   GODWIT_ASSIGN(team->costs_, dist::measure_costs(ranks.transport, *team->ring_));
@@ -45,7 +49,10 @@ uint64_t Team::kv_bytes(const KvSequence& sequence) const {
 }
 
 std::string Team::description() const {
-  return fmt::format("{} over {}", dist::ring_mode_name(last_mode_), ranks_.transport.link_name());
+  bool shared = false;
+  for (int owner = 1; owner < size(); ++owner) shared = shared || ring_->shared().reads(0, owner);
+  return fmt::format("{} over {}{}", dist::ring_mode_name(last_mode_), ranks_.transport.link_name(),
+                     shared ? " and shared memory" : "");
 }
 
 Status Team::tell(RankCommand command, std::span<const std::byte> extra) {
@@ -55,16 +62,30 @@ Status Team::tell(RankCommand command, std::span<const std::byte> extra) {
 
 // --- sequences
 
+Team::Member& Team::add(uint64_t id, KvSequence& sequence, int first) {
+  Member& member = sequences_[id];
+  member.sequence = &sequence;
+  member.first = first;
+  return member;
+}
+
+int Team::first_of(uint64_t id) const {
+  return static_cast<int>((id - 1) % static_cast<uint64_t>(size()));
+}
+
 uint64_t Team::create(KvSequence& sequence) {
   std::lock_guard lock(ranks_.mutex);
-  sequences_[++last_sequence_] = &sequence;
+  ++last_sequence_;
+  add(last_sequence_, sequence, first_of(last_sequence_));
   (void)tell({.verb = RankVerb::kCreate, .sequence = last_sequence_});  // a failure shows in the first step
   return last_sequence_;
 }
 
 uint64_t Team::fork(uint64_t sequence, KvSequence& copy) {
   std::lock_guard lock(ranks_.mutex);
-  sequences_[++last_sequence_] = &copy;
+  Member& from = sequences_.at(sequence);
+  Member& made = add(++last_sequence_, copy, from.first);
+  from.shared_end = made.shared_end = copy.next_position();
   (void)tell({.verb = RankVerb::kFork, .sequence = sequence, .other = last_sequence_});
   return last_sequence_;
 }
@@ -80,131 +101,72 @@ void Team::drop(uint64_t sequence) {
   (void)tell({.verb = RankVerb::kDrop, .sequence = sequence});
 }
 
-// --- steps
+// --- memory
 
-Status Team::step(const Step& step, const OnLogits& on_logits) {
-  std::lock_guard lock(ranks_.mutex);
-  RankCommand command;
-  command.verb = RankVerb::kStep;
-  command.engine = id_;
-  command.sequence = step.sequence;
-  command.begin = step.begin;
-  command.end = step.begin + static_cast<int32_t>(step.tokens.size());
-  command.first_logits = step.first_logits;
-  command.phase = static_cast<uint32_t>(step.phase);
-  last_mode_ = mode_of(command.begin, command.end);
-  command.mode = static_cast<uint32_t>(last_mode_);
-  GODWIT_TRY(ranks_.tell(command, std::as_bytes(step.tokens)));
-  GODWIT_TRY(compute(command, step.tokens));
-  return take_logits(command, on_logits);
+// A page that is half full and nobody else's has room: ranks need not ask each other.
+bool Team::may_lack_memory(const Member& member, int32_t end) const {
+  const int32_t page_tokens = engine_.pool->format().page_tokens, next = member.sequence->next_position();
+  const int32_t page_begin = next / page_tokens * page_tokens;
+  return next == page_begin || end > page_begin + page_tokens || page_begin < member.shared_end;
 }
 
-// All ranks get room for what they keep, or none does.
-Status Team::make_room(KvSequence& sequence, dist::Stretch step) {
+// All ranks get room for what they keep, or none does. Room that was reserved is there.
+Status Team::make_room(std::span<const RankPart> parts) {
   Status mine;
-  for (const dist::Stretch& kept : ring_->shards().kept(ranks_.transport.rank(), step)) {
-    const KvOutcome outcome = sequence.append(kept.size(), kept.begin);
-    if (outcome) continue;
-    mine =
-        errorf(ErrorCode::kExhausted,
-               "the KV memory is full: {} of {} are in use and this step of {} tokens lacks {} pages; free a session, "
-               "shorten the context, raise the KV budget or take more ranks",
-               bytes_text(engine_.pool->bytes_in_use()), bytes_text(engine_.pool->budget_bytes()), step.size(),
-               outcome.missing_pages);
-    break;
+  bool asks = false;
+  std::vector<std::pair<KvSequence*, int32_t>> before;
+  for (const RankPart& part : parts) {
+    const Member& member = sequences_.at(part.sequence);
+    KvSequence& sequence = *member.sequence;
+    const dist::Stretch added{sequence.next_position(), part.end};
+    if (added.size() <= 0) continue;
+    before.emplace_back(&sequence, added.begin);
+    asks = asks || may_lack_memory(member, part.end);
+    const dist::Shards shards(size(), engine_.pool->format().page_tokens, member.first);
+    for (const dist::Stretch& kept : shards.kept(ranks_.transport.rank(), added)) {
+      if (!mine) break;
+      if (const KvOutcome outcome = sequence.append(kept.size(), kept.begin); !outcome)
+        mine = errorf(ErrorCode::kExhausted,
+                      "the KV memory is full: {} of {} are in use and this step of {} tokens lacks {} pages; free a "
+                      "session, shorten the context, raise the KV budget or take more ranks",
+                      bytes_text(engine_.pool->bytes_in_use()), bytes_text(engine_.pool->budget_bytes()), added.size(),
+                      outcome.missing_pages);
+    }
+    if (mine) (void)sequence.append(0, part.end);
   }
+  if (!asks) return mine;
   Status all = ranks_.agree(mine);
-  if (!all) {
-    sequence.truncate(step.begin);
-    return all;
-  }
-  (void)sequence.append(0, step.end);
-  return {};
+  for (size_t i = 0; !all && i < before.size(); ++i) before[i].first->truncate(before[i].second);
+  return all;
 }
 
-Status Team::compute(const RankCommand& command, std::span<const TokenId> tokens) {
-  KvSequence& sequence = *sequences_.at(command.sequence);
-  const dist::Stretch step{command.begin, command.end};
-  GODWIT_TRY(make_room(sequence, step));
-  ring_->begin(sequence, step, static_cast<dist::RingMode>(command.mode));
-  std::vector<TokenId> own;
-  std::vector<AttentionSegment> segments;
-  for (const dist::Stretch& run : ring_->rows(ranks_.transport.rank())) {
-    const auto row = static_cast<int32_t>(own.size());
-    segments.push_back({.row_begin = row, .row_end = row + run.size(), .first_position = run.begin});
-    const auto from = tokens.begin() + (run.begin - step.begin);
-    own.insert(own.end(), from, from + run.size());
-  }
-  const PlannedSegments group{nullptr, segments};
-  engine_.model->forward(
-      *engine_.workspace,
-      {.tokens = own, .groups = {&group, 1}, .phase = static_cast<Phase>(command.phase), .attention = ring_.get()});
-  return ring_->status();
+Status Team::reserve(uint64_t sequence, int32_t tokens) {
+  std::lock_guard lock(ranks_.mutex);
+  const int32_t begin = sequences_.at(sequence).sequence->next_position();
+  GODWIT_TRY(tell({.verb = RankVerb::kReserve, .sequence = sequence, .end = begin + tokens}));
+  const RankPart part{.sequence = sequence, .begin = begin, .end = begin + tokens};
+  return make_room({&part, 1});
 }
 
-Status Team::each_logits(const RankCommand& command,
-                         const std::function<Status(int, int32_t, int32_t, int32_t)>& each) const {
-  struct Part {
-    dist::Stretch run;
-    int rank;
-    int32_t row;
-  };
-  std::vector<Part> parts;
-  for (int rank = 0; rank < size(); ++rank) {
-    int32_t row = 0;
-    for (const dist::Stretch& run : ring_->rows(rank)) {
-      parts.push_back({run, rank, row});
-      row += run.size();
-    }
-  }
-  std::sort(parts.begin(), parts.end(), [](const Part& a, const Part& b) { return a.run.begin < b.run.begin; });
-  const int32_t first = command.begin + command.first_logits, most = engine_.workspace->max_logit_rows();
-  for (const Part& part : parts)
-    for (int32_t at = std::max(part.run.begin, first); at < part.run.end; at += most)
-      GODWIT_TRY(
-          each(part.rank, part.row + at - part.run.begin, at - command.begin, std::min(most, part.run.end - at)));
-  return {};
+Status Team::check_room(int32_t tokens, std::span<const uint64_t> droppable) {
+  const KvPool& pool = *engine_.pool;
+  const KvShape shape = engine_.model->kv_shape();
+  size_t free = pool.budget_bytes() - pool.bytes_in_use();
+  for (uint64_t id : droppable) free += sequences_.at(id).sequence->exclusive_bytes();
+  // Of the rank that keeps most, wherever the sequence begins.
+  const dist::Shards& shards = ring_->shards();
+  const int32_t kept = (shards.segments(tokens) + size() - 1) / size() * shards.segment_tokens();
+  const size_t bytes = pool.format().most_bytes(static_cast<size_t>(std::min(tokens, kept)),
+                                                static_cast<size_t>(engine_.options.prefill_chunk)) *
+                       static_cast<size_t>(shape.layers * shape.kv_heads);
+  if (bytes <= free) return {};
+  return errorf(ErrorCode::kExhausted, "{} are free, and {} are wanted", bytes_text(free), bytes_text(bytes));
 }
 
-std::span<const float> Team::own_logits(int32_t row, int32_t count) {
-  std::vector<int32_t> rows;
-  for (int32_t i = 0; i < count; ++i) rows.push_back(row + i);
-  logits_.resize(static_cast<size_t>(count) * static_cast<size_t>(engine_.model->config().vocab_size));
-  const Tensor device = engine_.model->logits(*engine_.workspace, rows);
-  engine_.backend->download(std::as_writable_bytes(std::span(logits_)), device.data);
-  return logits_;
-}
-
-Status Team::send_logits(const RankCommand& command) {
-  return each_logits(command, [&](int rank, int32_t row, int32_t, int32_t count) -> Status {
-    if (rank != ranks_.transport.rank()) return {};
-    const std::span<const std::byte> bytes = std::as_bytes(own_logits(row, count));
-    std::memcpy(frame_.payload(bytes.size()).data(), bytes.data(), bytes.size());
-    std::vector<dist::Transport::Pending> pending;
-    const int leader = 0;
-    ranks_.transport.send({&leader, 1}, frame_, dist::FrameKind::kLogits, bytes.size(), pending);
-    return ranks_.transport.wait(pending);
-  });
-}
-
-Status Team::take_logits(const RankCommand& command, const OnLogits& on_logits) {
-  const auto vocab = static_cast<size_t>(engine_.model->config().vocab_size);
-  return each_logits(command, [&](int rank, int32_t row, int32_t step_row, int32_t count) -> Status {
-    std::span<const float> values;
-    if (rank == 0) {
-      values = own_logits(row, count);
-    } else {
-      const size_t bytes = static_cast<size_t>(count) * vocab * sizeof(float);
-      std::vector<dist::Transport::Pending> pending;
-      ranks_.transport.receive(rank, frame_, dist::FrameKind::kLogits, bytes, pending);
-      GODWIT_TRY(ranks_.transport.wait(pending));
-      logits_.resize(static_cast<size_t>(count) * vocab);
-      std::memcpy(logits_.data(), frame_.payload(bytes).data(), bytes);
-      values = logits_;
-    }
-    for (int32_t i = 0; i < count; ++i) on_logits(step_row + i, values.subspan(static_cast<size_t>(i) * vocab, vocab));
-    return {};
-  });
+bool Team::has_room(int32_t tokens, std::span<const uint64_t> droppable) {
+  std::lock_guard lock(ranks_.mutex);
+  return tell({.verb = RankVerb::kAskRoom, .end = tokens}, std::as_bytes(droppable)) &&
+         ranks_.agree(check_room(tokens, droppable));
 }
 
 // --- reports
@@ -226,8 +188,13 @@ dist::RingBytes Team::formula_bytes(int32_t begin, int32_t end) const {
 
 RankReport Team::own_report() const {
   const dist::Transport& transport = ranks_.transport;
-  return {ring_->times(), transport.traffic(dist::FrameKind::kSlots), transport.traffic(dist::FrameKind::kPages),
-          transport.traffic(dist::FrameKind::kQueries), transport.traffic(dist::FrameKind::kStates)};
+  return {ring_->times(),
+          dist::cpu_seconds(CLOCK_PROCESS_CPUTIME_ID),
+          transport.waited_cpu_s(),
+          transport.traffic(dist::FrameKind::kSlots),
+          transport.traffic(dist::FrameKind::kPages),
+          transport.traffic(dist::FrameKind::kQueries),
+          transport.traffic(dist::FrameKind::kStates)};
 }
 
 Result<std::vector<RankReport>> Team::report() {
@@ -239,53 +206,6 @@ Result<std::vector<RankReport>> Team::report() {
   std::vector<RankReport> reports(static_cast<size_t>(size()));
   std::memcpy(reports.data(), all.data(), all.size());
   return reports;
-}
-
-// --- the others
-
-Status Team::obey(const RankCommand& command, std::span<const std::byte> extra) {
-  auto known = [&](uint64_t id) -> Result<KvSequence*> {
-    const auto at = sequences_.find(id);
-    if (at == sequences_.end()) return errorf(ErrorCode::kBadData, "rank 0 speaks of a sequence {} that is not", id);
-    return at->second;
-  };
-  auto keep = [&](uint64_t id, std::unique_ptr<KvSequence> sequence) {
-    sequences_[id] = sequence.get();
-    owned_[id] = std::move(sequence);
-  };
-  if (command.verb == RankVerb::kCreate) {
-    keep(command.sequence, std::make_unique<KvSequence>(*engine_.pool, engine_.model->kv_shape()));
-    return {};
-  }
-  if (command.verb == RankVerb::kReport) {
-    const RankReport own = own_report();
-    std::vector<std::byte> all;
-    return ranks_.transport.all_gather(dist::FrameKind::kReply, std::as_bytes(std::span(&own, 1)), all);
-  }
-  GODWIT_ASSIGN(KvSequence * sequence, known(command.sequence));
-  switch (command.verb) {
-    case RankVerb::kFork:
-      keep(command.other, sequence->fork());
-      return {};
-    case RankVerb::kTruncate:
-      sequence->truncate(command.end);
-      return {};
-    case RankVerb::kDrop:
-      sequences_.erase(command.sequence);
-      owned_.erase(command.sequence);
-      return {};
-    case RankVerb::kStep: {
-      std::vector<TokenId> tokens(extra.size() / sizeof(TokenId));
-      std::memcpy(tokens.data(), extra.data(), extra.size());
-      if (Status status = compute(command, tokens); !status)
-        // Memory that is short is rank 0's to tell; all else ends this rank.
-        return status.error().code == ErrorCode::kExhausted && ranks_.transport.status() ? Status() : status;
-      return send_logits(command);
-    }
-    default:
-      return errorf(ErrorCode::kBadData, "rank 0 gives a command {} that does not exist",
-                    static_cast<uint32_t>(command.verb));
-  }
 }
 
 }  // namespace godwit

@@ -16,6 +16,7 @@ namespace godwit {
 // Where the time of attention over ranks went, and what was sent, of one rank.
 struct RankReport {
   dist::RingTimes times;
+  double cpu_s = 0, waited_cpu_s = 0;  // of the whole process; of that, waiting for messages
   dist::Traffic slots, pages, queries, states;
 };
 
@@ -27,8 +28,11 @@ class Team {
 
   int size() const { return ranks_.transport.size(); }
   int32_t step_tokens() const;
-  uint64_t kv_bytes(const KvSequence& sequence) const;  // on all ranks
-  std::string description() const;                      // "pass-kv over mpi"
+  int32_t rows_of(int32_t tokens) const { return ring_->shards().most_rows(tokens); }  // of one rank, at most
+  int32_t tokens_of(int32_t rows) const { return ring_->shards().step_tokens(rows); }  // the other way round
+  uint64_t kv_bytes(const KvSequence& sequence) const;                                 // on all ranks
+  Status status() const { return ranks_.transport.status(); }
+  std::string description() const;  // "pass-kv over mpi"
 
   // --- rank 0
   uint64_t create(KvSequence& sequence);
@@ -36,16 +40,23 @@ class Team {
   void truncate(uint64_t sequence, int32_t end_position);
   void drop(uint64_t sequence);
 
-  struct Step {
+  // Room on all ranks for the next tokens, or kExhausted and nothing has changed.
+  Status reserve(uint64_t sequence, int32_t tokens);
+  // Whether a new sequence of so many tokens would find room if those of `droppable` were gone. Pages that several of
+  // them share do not count.
+  bool has_room(int32_t tokens, std::span<const uint64_t> droppable);
+
+  // One sequence's part of a step.
+  struct Part {
     uint64_t sequence = 0;
     int32_t begin = 0;
     std::span<const TokenId> tokens;
-    Phase phase = Phase::kPrefill;
-    int32_t first_logits = 0;  // row
+    int32_t first_logits = 0;  // row; behind the last: none
   };
-  using OnLogits = std::function<void(int32_t row, std::span<const float> logits)>;
-  // Computes the tokens and hands out the logits of rows from first_logits on, in order.
-  Status step(const Step& step, const OnLogits& on_logits);
+  using OnLogits = std::function<void(size_t part, int32_t row, std::span<const float> logits)>;
+  // Computes the tokens and hands out the logits of rows from first_logits on, in order within a part. Room that was
+  // not reserved is taken.
+  Status step(Phase phase, std::span<const Part> parts, const OnLogits& on_logits);
   Result<std::vector<RankReport>> report();
   // By the formulas: bytes of a layer of a step, all ranks together, the way it would go.
   dist::RingBytes formula_bytes(int32_t begin, int32_t end) const;
@@ -62,14 +73,31 @@ class Team {
 
   bool leads() const { return ranks_.transport.rank() == 0; }
   Status tell(RankCommand command, std::span<const std::byte> extra = {});
-  Status compute(const RankCommand& command, std::span<const TokenId> tokens);
-  Status make_room(KvSequence& sequence, dist::Stretch step);
-  Status send_logits(const RankCommand& command);
-  Status take_logits(const RankCommand& command, const OnLogits& on_logits);
-  // Calls each(rank, first row of that rank, row of the step, rows) for all that logits are wanted of, in order.
-  Status each_logits(const RankCommand& command,
-                     const std::function<Status(int rank, int32_t row, int32_t step_row, int32_t count)>& each) const;
-  std::span<const float> own_logits(int32_t row, int32_t count);
+  struct Member {
+    KvSequence* sequence = nullptr;
+    int first = 0;                      // rank; see dist::Shards
+    int32_t shared_end = 0;             // pages up to this position may be another's, too
+    std::unique_ptr<KvSequence> owned;  // on all but rank 0
+  };
+  struct Wanted {  // logits of one row
+    size_t part = 0;
+    int32_t step_row = 0;
+    int rank = 0;
+    int32_t row = 0;  // on that rank
+  };
+
+  Member& add(uint64_t id, KvSequence& sequence, int first);
+  int first_of(uint64_t id) const;  // rank at which a new sequence begins
+  Status make_room(std::span<const RankPart> parts);
+  bool may_lack_memory(const Member& member, int32_t end) const;
+  Status check_room(int32_t tokens, std::span<const uint64_t> droppable);
+  Status compute(Phase phase, std::span<const RankPart> parts, std::span<const TokenId> tokens);
+  Status send_logits(std::span<const RankPart> parts);
+  Status take_logits(std::span<const RankPart> parts, const OnLogits& on_logits);
+  // Calls each(rows) for all rows that logits are wanted of: of one rank, as many as fit.
+  Status each_logits(std::span<const RankPart> parts,
+                     const std::function<Status(std::span<const Wanted> rows)>& each) const;
+  std::span<const float> own_logits(std::span<const Wanted> rows);
   RankReport own_report() const;
 
   Engine::Impl& engine_;
@@ -78,8 +106,7 @@ class Team {
   std::unique_ptr<dist::RingAttention> ring_;
   dist::RingCosts costs_;
   dist::RingMode last_mode_ = dist::RingMode::kPassKv;
-  std::map<uint64_t, KvSequence*> sequences_;
-  std::map<uint64_t, std::unique_ptr<KvSequence>> owned_;  // on all but rank 0
+  std::map<uint64_t, Member> sequences_;
   uint64_t last_sequence_ = 0;
   std::vector<float> logits_;
   dist::Frame frame_;

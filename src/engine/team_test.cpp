@@ -1,47 +1,13 @@
 // An engine over several ranks, here threads, gives the bits of one process: prompts, answers, scores, forks.
-#include <thread>
-
 #include <gtest/gtest.h>
 
-#include "dist/local_link.h"
 #include "engine/ranks_probe.h"
-#include "engine/test_engine.h"
+#include "engine/test_ranks.h"
 
 namespace godwit {
 namespace {
 
 using namespace engine_test;
-
-// Runs `leader` on rank 0 while the others follow; what each of them said in the end.
-std::vector<Status> with_ranks(int count, const std::function<void(std::shared_ptr<Ranks>)>& leader,
-                               dist::LocalFaults faults = {}) {
-  auto links = dist::make_local_links(count, std::move(faults));
-  std::vector<Status> said(static_cast<size_t>(count));
-  std::vector<std::thread> threads;
-  for (size_t i = 0; i < links.size(); ++i)
-    threads.emplace_back([&, i] {
-      auto ranks = std::make_shared<Ranks>(std::make_unique<Ranks::Impl>(std::move(links[i])));
-      said[i] = ranks->impl().transport.join();
-      if (!said[i]) return;
-      if (i == 0)
-        leader(ranks);
-      else
-        said[i] = ranks->follow();
-    });
-  for (std::thread& thread : threads) thread.join();
-  return said;
-}
-
-void expect_all_well(const std::vector<Status>& said) {
-  for (const Status& status : said) EXPECT_TRUE(status.has_value()) << status.error().message;
-}
-
-EngineOptions over(std::shared_ptr<Ranks> ranks, EngineOptions options = options_for("qwen3")) {
-  options.threads = 1;
-  options.prefill_chunk = 128;
-  options.ranks = std::move(ranks);
-  return options;
-}
 
 // Three turns: a long one, a short one, one again.
 std::vector<TokenId> talk(const Engine& engine) {

@@ -5,12 +5,13 @@
 
 namespace godwit {
 
-Result<std::unique_ptr<KvPool>> KvPool::create(Backend& backend, const KvFormat& format, size_t budget_bytes) {
-  return create(backend, std::span(&format, 1), budget_bytes);
+Result<std::unique_ptr<KvPool>> KvPool::create(Backend& backend, const KvFormat& format, size_t budget_bytes,
+                                               const SlabMemory& slab_memory) {
+  return create(backend, std::span(&format, 1), budget_bytes, slab_memory);
 }
 
 Result<std::unique_ptr<KvPool>> KvPool::create(Backend& backend, std::span<const KvFormat> layers,
-                                               size_t budget_bytes) {
+                                               size_t budget_bytes, const SlabMemory& slab_memory) {
   size_t smallest = SIZE_MAX;
   for (const KvFormat& format : layers) smallest = std::min(smallest, format.page_bytes());
   // What has no name cannot be used: some 200 GiB of the smallest pages that there are have one.
@@ -25,11 +26,11 @@ Result<std::unique_ptr<KvPool>> KvPool::create(Backend& backend, std::span<const
     if (same != formats.end()) continue;
     GODWIT_CHECK(formats.size() < kOpen);
     formats.push_back(format);
-    GODWIT_TRY(pool->allocate_slab(pool->slabs_[formats.size() - 1], format));
+    GODWIT_TRY(pool->allocate_slab(pool->slabs_[formats.size() - 1], format, slab_memory));
   }
   if (formats.size() == 1) pool->layer_slabs_.clear();
   const KvFormat& format = formats[0];
-  if (format.seals) GODWIT_TRY(pool->allocate_slab(pool->slabs_[kOpen], format.open_format()));
+  if (format.seals) GODWIT_TRY(pool->allocate_slab(pool->slabs_[kOpen], format.open_format(), {}));
   // An aux entry belongs to a page in use, so there can't be more.
   pool->capacity_aux_ = pool->budget_bytes_ / (smallest + format.aux_bytes());  // open pages are larger
   return pool;
@@ -41,14 +42,15 @@ size_t KvPool::bytes_reserved() const {
   return bytes;
 }
 
-Status KvPool::allocate_slab(Slab& slab, const KvFormat& format) {
+Status KvPool::allocate_slab(Slab& slab, const KvFormat& format, const SlabMemory& slab_memory) {
   slab.page_bytes = format.page_bytes();
   slab.capacity = budget_bytes_ / slab.page_bytes;
   if (slab.capacity == 0)
     return errorf(ErrorCode::kInvalidArgument,
                   "a KV budget of {} bytes holds no page: one page of {} tokens takes {} bytes; give more",
                   budget_bytes_, format.page_tokens, slab.page_bytes);
-  auto memory = backend_.allocate(slab.capacity * slab.page_bytes);
+  const size_t bytes = slab.capacity * slab.page_bytes;
+  auto memory = slab_memory ? slab_memory(bytes) : backend_.allocate(bytes);
   if (!memory)
     return errorf(memory.error().code, "no room for a KV cache of {} bytes: {}; give a smaller KV budget",
                   budget_bytes_, memory.error().message);

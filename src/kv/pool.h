@@ -17,6 +17,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -70,11 +71,14 @@ class PageHolder {
 
 class KvPool {
  public:
-  // Fails when the budget holds no page or the back-end has no memory for it.
-  static Result<std::unique_ptr<KvPool>> create(Backend& backend, const KvFormat& format, size_t budget_bytes);
+  // Fails when the budget holds no page or the back-end has no memory for it. `slab_memory` gives other memory than the
+  // back-end's allocate() for the pages; not for open ones.
+  using SlabMemory = std::function<Result<Buffer>(size_t bytes)>;
+  static Result<std::unique_ptr<KvPool>> create(Backend& backend, const KvFormat& format, size_t budget_bytes,
+                                                const SlabMemory& slab_memory = {});
   // With a format for each layer. REQUIRES: they differ in bits of K and V only, and there are at most kSlabs - 1.
   static Result<std::unique_ptr<KvPool>> create(Backend& backend, std::span<const KvFormat> layers,
-                                                size_t budget_bytes);
+                                                size_t budget_bytes, const SlabMemory& slab_memory = {});
   ~KvPool();  // REQUIRES: no holder is left
   KvPool(const KvPool&) = delete;
   KvPool& operator=(const KvPool&) = delete;
@@ -159,7 +163,7 @@ class KvPool {
   static constexpr size_t kOpen = kSlabs - 1;
 
   KvPool(Backend& backend, size_t budget_bytes) : backend_(backend), budget_bytes_(budget_bytes) {}
-  Status allocate_slab(Slab& slab, const KvFormat& format);
+  Status allocate_slab(Slab& slab, const KvFormat& format, const SlabMemory& slab_memory);
   std::optional<PageId> allocate_in(size_t slab, int32_t first_position);
   size_t slab_of(int layer) const { return layer_slabs_.empty() ? 0 : layer_slabs_[static_cast<size_t>(layer)]; }
   const Page& at(PageId page) const { return slabs_[page_slab(page)].pages[page_index(page)]; }

@@ -4,59 +4,16 @@ import json
 import os
 import re
 import signal
-import subprocess
 import time
 from pathlib import Path
 
 import pytest
-
-TIMEOUT_S = 300
-
-
-class Job:
-    """The program under mpirun. Ranks may be more than cores, and the tests may run as root."""
-
-    def __init__(self, godwit):
-        self.godwit = godwit
-        self.env = {**godwit.env, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-
-    def command(self, ranks, *args):
-        return ["mpirun", "-n", str(ranks), "--oversubscribe", "--bind-to", "none", self.godwit.path, *args]
-
-    def process(self, ranks, *args, stdin=b""):
-        return subprocess.run(
-            self.command(ranks, *args), input=stdin, capture_output=True, env=self.env, timeout=TIMEOUT_S
-        )
-
-    def __call__(self, ranks, *args, stdin=b""):
-        done = self.process(ranks, *args, stdin=stdin)
-        assert done.returncode == 0, done.stderr.decode(errors="replace")
-        return done.stdout.decode()
-
-    def start(self, ranks, *args):
-        return subprocess.Popen(
-            self.command(ranks, *args),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env=self.env,
-        )
+from ranks import Job, processes, story
 
 
 @pytest.fixture
 def job(godwit):
     return Job(godwit)
-
-
-def story(sentences):
-    """A text in which nothing repeats soon."""
-    people = ["Mara", "the old keeper", "a boy from the harbour", "Ines", "nobody", "the captain's sister"]
-    deeds = ["carried", "hid", "painted", "sold", "forgot", "measured", "found"]
-    things = ["the lamp", "a map of the reef", "seven letters", "the brass key", "a jar of salt"]
-    return " ".join(
-        f"On day {i}, {people[i * 7 % 6]} {deeds[i * 11 % 7]} {things[i * 13 % 5]} near pier {i * i % 97}."
-        for i in range(sentences)
-    )
 
 
 def answers(output):
@@ -68,7 +25,8 @@ def test_three_turns_are_those_of_one_rank(job, godwit):
     args, stdin = ["chat", "-n", "12", "--json"], "".join(turn + "\n" for turn in turns).encode()
     alone = answers(godwit(*args, stdin=stdin))
     assert len(alone) == 3
-    for ranks, more in [(2, []), (4, []), (2, ["--ring", "pass-q"]), (4, ["--ring", "pass-kv"])]:
+    sent = ["--no-shared-memory"]
+    for ranks, more in [(2, []), (4, []), (2, ["--ring", "pass-q"]), (4, ["--ring", "pass-kv"]), (2, sent), (3, sent)]:
         assert answers(job(ranks, *args, *more, stdin=stdin)) == alone, (ranks, more)
 
 
@@ -76,7 +34,7 @@ def test_8_bit_kv_and_small_chunks(job, godwit):
     args = ["run", "-p", story(60), "-n", "8", "--kv-codec", "q8", "--prefill-chunk", "100", "--json"]
     got, want = json.loads(job(3, *args)), json.loads(godwit(*args))
     assert got["tokens"] == want["tokens"]
-    assert got["ranks"] == 3 and got["ring"].endswith("over mpi")
+    assert got["ranks"] == 3 and got["ring"].endswith("over mpi and shared memory")
     assert "ranks" not in want
 
 
@@ -123,33 +81,13 @@ def test_errors_are_said_once(job):
 # --- faults
 
 
-def followers(process):
-    """Processes that mpirun started, in the order of ranks."""
-    by_rank = {}
-    deadline = time.monotonic() + 60
-    while len(by_rank) < 3 and time.monotonic() < deadline:
-        for entry in Path("/proc").iterdir():
-            if not entry.name.isdigit():
-                continue
-            try:
-                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-                environment = (entry / "environ").read_bytes()
-            except OSError:
-                continue
-            rank = re.search(rb"OMPI_COMM_WORLD_RANK=(\d+)", environment)
-            if parent == process.pid and rank:
-                by_rank[int(rank[1])] = int(entry.name)
-        time.sleep(0.05)
-    return [by_rank[rank] for rank in sorted(by_rank)]
-
-
 @pytest.mark.parametrize("how,mention", [(signal.SIGKILL, r"rank 2"), (signal.SIGSTOP, r"rank 2 has not")])
 def test_a_lost_rank_ends_the_run_in_time_and_is_named(job, tmp_path, how, mention):
     book = tmp_path / "book"
     book.write_text(story(3000))
     process = job.start(3, "run", "-f", str(book), "-n", "5", "--rank-timeout", "3")
     try:
-        pids = followers(process)
+        pids = processes(process, 3)
         assert len(pids) == 3
         time.sleep(4)  # into the prompt
         assert process.poll() is None

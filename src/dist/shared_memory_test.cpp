@@ -1,0 +1,72 @@
+// Ranks read each other's memory where it lies, and say so where they cannot.
+#include "dist/shared_memory.h"
+
+#include <thread>
+
+#include "dist/ring_testing.h"
+
+namespace godwit::dist {
+namespace {
+
+using namespace testing;
+
+// Runs `rank` on threads with a transport each.
+void with_transports(int count, const std::function<void(Transport&)>& rank) {
+  auto links = make_local_links(count);
+  std::vector<std::thread> threads;
+  for (auto& link : links)
+    threads.emplace_back([&rank, &link] {
+      Transport transport(std::move(link));
+      ASSERT_TRUE(transport.join());
+      rank(transport);
+    });
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(SharedMemory, OthersSeeWhatIsWritten) {
+  with_transports(3, [](Transport& transport) {
+    const SharedMemory own = value_of(SharedMemory::create(10000));
+    const SharedView view = value_of(share(transport, &own, 48));
+    own.memory().get()[9999] = static_cast<std::byte>(transport.rank() + 1);
+    ASSERT_TRUE(transport.barrier());
+    EXPECT_TRUE(view.everybody_reads_all());
+    EXPECT_EQ(view.stride % 48, 0u);
+    for (int owner = 0; owner < 3; ++owner) {
+      const bool other = owner != transport.rank();
+      EXPECT_EQ(view.reads(transport.rank(), owner), other);
+      EXPECT_EQ(view.base.get()[static_cast<size_t>(owner) * view.stride + 9999], static_cast<std::byte>(owner + 1));
+    }
+    ASSERT_TRUE(transport.barrier());
+  });
+}
+
+TEST(SharedMemory, WhoShowsNothingIsReadByNobodyAndAllKnow) {
+  with_transports(3, [](Transport& transport) {
+    const SharedMemory own = value_of(SharedMemory::create(4096));
+    const SharedView view = value_of(share(transport, transport.rank() == 1 ? nullptr : &own, 1));
+    for (int owner = 0; owner < 3; ++owner)
+      for (int reader = 0; reader < 3; ++reader) EXPECT_EQ(view.reads(reader, owner), owner != 1 && owner != reader);
+    EXPECT_FALSE(view.everybody_reads_all());
+    ASSERT_TRUE(transport.barrier());
+  });
+}
+
+TEST(SharedMemory, AttentionHasTheSameBitsAndSendsOnlyWherePagesLie) {
+  RingCase c;
+  c.ranks = 3;
+  const std::vector<RingStep> steps = {{{0, 700}}, {{700, 1100}}, {{1100, 1103}}, {{1103, 1500}}};
+  const Outputs want = alone(c, steps);
+  c.shared = true;
+  const RingRun run = together(c, steps);
+  ASSERT_NO_FATAL_FAILURE(expect_all_well(run));
+  EXPECT_EQ(run.outputs, want);
+  uint64_t bytes = 0;
+  for (const auto& traffic : run.traffic) bytes += traffic[static_cast<size_t>(FrameKind::kPages)].bytes;
+  // Each of two others hears of each page of 16 tokens in 4 bytes, in 2 layers.
+  size_t pages = 0;
+  for (const RingStep& step : steps) pages += static_cast<size_t>((step.run.end + 15) / 16);
+  EXPECT_EQ(bytes, pages * 2 * 2 * sizeof(PageId));
+}
+
+}  // namespace
+}  // namespace godwit::dist

@@ -1,0 +1,170 @@
+// A service over several ranks, here threads: answers of one process, shared beginnings, memory, and lost ranks.
+#include <atomic>
+#include <future>
+
+#include <gtest/gtest.h>
+
+#include "engine/test_ranks.h"
+#include <godwit/service.h>
+
+namespace godwit {
+namespace {
+
+using namespace engine_test;
+
+struct Outcome {
+  std::vector<TokenId> tokens;
+  ServiceAnswer answer;
+};
+
+std::future<Outcome> ask(Service& service, ServiceRequest request, uint64_t* id = nullptr) {
+  auto state = std::make_shared<std::pair<Outcome, std::promise<Outcome>>>();
+  std::future<Outcome> future = state->second.get_future();
+  auto submitted =
+      service.submit(std::move(request), {[state](const Piece& piece) { state->first.tokens.push_back(piece.id); },
+                                          [state](const ServiceAnswer& answer) {
+                                            state->first.answer = answer;
+                                            state->first.tokens.resize(static_cast<size_t>(answer.completion_tokens));
+                                            state->second.set_value(std::move(state->first));
+                                          }});
+  EXPECT_TRUE(submitted.has_value()) << submitted.error().message;
+  if (id != nullptr) *id = submitted.value_or(0);
+  return future;
+}
+
+ServiceRequest request(std::vector<TokenId> tokens, int count, std::string principal = {}) {
+  return {.prompt = std::move(tokens), .options = greedy(count), .principal = std::move(principal)};
+}
+
+EngineOptions small_chunks(std::shared_ptr<Ranks> ranks) {
+  EngineOptions options = over(std::move(ranks));
+  options.prefill_chunk = 64;
+  return options;
+}
+
+class ServiceDegrees : public testing::TestWithParam<int> {};
+
+TEST_P(ServiceDegrees, AnswersAreThoseOfOneProcess) {
+  constexpr uint32_t kRequests = 24;
+  const auto tokens_of = [](uint32_t i) { return prompt(1 + i * 97 % 1500, i % 5 + 1); };  // some begin alike
+  const auto count_of = [](uint32_t i) { return 1 + static_cast<int>(i) % 20; };
+  std::vector<std::vector<TokenId>> want;
+  {
+    const Engine alone = open();
+    for (uint32_t i = 0; i < kRequests; ++i) want.push_back(cold(alone, tokens_of(i), count_of(i)));
+  }
+  expect_all_well(with_ranks(GetParam(), [&](auto ranks) {
+    const Engine engine = open(small_chunks(ranks));
+    uint64_t one_by_one = UINT64_MAX;
+    for (int most_running : {1, 8}) {
+      auto service = value_of(Service::start(engine, {.most_running = most_running}));
+      std::vector<std::future<Outcome>> futures;
+      for (uint32_t i = 0; i < kRequests; ++i) futures.push_back(ask(*service, request(tokens_of(i), count_of(i))));
+      for (size_t i = 0; i < futures.size(); ++i) {
+        const Outcome got = futures[i].get();
+        EXPECT_EQ(got.answer.error, "");
+        EXPECT_EQ(got.tokens, want[i]) << i;
+      }
+      const ServiceStats stats = service->stats();
+      EXPECT_EQ(stats.answered, kRequests);
+      EXPECT_GT(stats.cached_tokens, 0u);
+      EXPECT_LT(stats.steps, one_by_one);  // several go on in one step
+      one_by_one = stats.steps * 3 / 4;
+    }
+    EXPECT_EQ(engine.info().kv_bytes_in_use, 0u);
+  }));
+}
+INSTANTIATE_TEST_SUITE_P(Ranks, ServiceDegrees, testing::Values(2, 3, 4));
+
+TEST(ServiceOverRanks, WhoBeginsAlikeReusesThePagesWhereTheyLie) {
+  const auto tokens = prompt(1500);
+  std::vector<TokenId> longer = tokens;
+  for (TokenId token : prompt(300, 9)) longer.push_back(token);
+  const auto want = cold(open(), tokens, 12), want_longer = cold(open(), longer, 12);
+  expect_all_well(with_ranks(2, [&](auto ranks) {
+    const Engine engine = open(small_chunks(ranks));
+    auto service = value_of(Service::start(engine, {}));
+    const auto answer = [&](const std::vector<TokenId>& what, std::string who, int cached) {
+      const Outcome got = ask(*service, request(what, 12, std::move(who))).get();
+      EXPECT_EQ(got.answer.cached_tokens, cached);
+      return got.tokens;
+    };
+    EXPECT_EQ(answer(tokens, "a", 0), want);
+    EXPECT_EQ(answer(tokens, "a", 1472), want);  // whole pages of the 1,499 before the last
+    EXPECT_EQ(answer(longer, "a", 1472), want_longer);
+    EXPECT_EQ(answer(longer, "a", 1792), want_longer);
+    EXPECT_EQ(answer(tokens, "a", 1472), want);  // the longer one holds it, too
+    EXPECT_EQ(answer(tokens, "b", 0), want);     // nobody sees what another's prompt left
+  }));
+}
+
+TEST(ServiceOverRanks, GivingWayChangesNoAnswer) {
+  const Engine alone = open();
+  std::vector<std::vector<TokenId>> want;
+  for (uint32_t i = 0; i < 10; ++i) want.push_back(cold(alone, prompt(60 + 10 * i, i + 1), 150));
+  expect_all_well(with_ranks(2, [&](auto ranks) {
+    EngineOptions options = small_chunks(ranks);
+    options.context_tokens = 700;
+    options.kv_budget_bytes = static_cast<uint64_t>(alone.info().kv_bytes_per_token * 800);  // of each rank
+    const Engine engine = open(options);
+    auto service = value_of(Service::start(engine, {.most_running = 8}));
+    std::vector<std::future<Outcome>> futures;
+    for (uint32_t i = 0; i < 10; ++i) futures.push_back(ask(*service, request(prompt(60 + 10 * i, i + 1), 150)));
+    for (size_t i = 0; i < futures.size(); ++i) {
+      const Outcome got = futures[i].get();
+      EXPECT_EQ(got.answer.error, "") << i;
+      EXPECT_EQ(got.tokens, want[i]) << i;
+    }
+    EXPECT_GT(service->stats().gave_way, 0u);
+  }));
+}
+
+TEST(ServiceOverRanks, CancelledRequestsLeaveTheOthersAlone) {
+  const auto want = cold(open(), prompt(200, 2), 40);
+  expect_all_well(with_ranks(2, [&](auto ranks) {
+    const Engine engine = open(small_chunks(ranks));
+    auto service = value_of(Service::start(engine, {}));
+    uint64_t id = 0;
+    auto gone = ask(*service, request(prompt(1900), 100), &id);
+    auto stays = ask(*service, request(prompt(200, 2), 40));
+    service->cancel(id);
+    EXPECT_EQ(gone.get().answer.finish, FinishReason::kCancelled);
+    EXPECT_EQ(stays.get().tokens, want);
+  }));
+}
+
+TEST(ServiceOverRanks, EmbeddingsAreRefused) {
+  expect_all_well(with_ranks(2, [&](auto ranks) {
+    const Engine engine = open(small_chunks(ranks));
+    auto service = value_of(Service::start(engine, {}));
+    expect_error(service->submit({.prompt = prompt(20), .options = {}, .principal = {}, .embed = true}, {}),
+                 ErrorCode::kUnsupported, "embeddings");
+  }));
+}
+
+TEST(ServiceOverRanks, ALostRankFailsTheRequestsByNameAndNoMoreAreTaken) {
+  std::atomic<bool> breaks = false;
+  const auto said = with_ranks(
+      3,
+      [&](auto ranks) {
+        const Engine engine = open(small_chunks(ranks));
+        std::promise<void> lost;
+        auto service = value_of(Service::start(engine, {.on_lost = [&] { lost.set_value(); }}));
+        EXPECT_EQ(ask(*service, request(prompt(100), 3)).get().answer.error, "");
+        breaks = true;
+        auto one = ask(*service, request(prompt(1200), 30)), two = ask(*service, request(prompt(900, 2), 30));
+        EXPECT_NE(one.get().answer.error.find("rank 2 sent"), std::string::npos);
+        EXPECT_NE(two.get().answer.error.find("rank 2 sent"), std::string::npos);
+        lost.get_future().wait();
+        EXPECT_FALSE(service->status().has_value());
+        expect_error(service->submit(request(prompt(10), 1), {}), ErrorCode::kBadData, "rank 2 sent");
+      },
+      {[&](int from, int to, std::span<std::byte> message) {
+        const bool slots = message[4] == static_cast<std::byte>(dist::FrameKind::kSlots);
+        if (breaks && from == 2 && to == 0 && slots) message[100] ^= std::byte{1};
+      }});
+  EXPECT_FALSE(said[1].has_value() && said[2].has_value());
+}
+
+}  // namespace
+}  // namespace godwit

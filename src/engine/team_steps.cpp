@@ -1,0 +1,204 @@
+// Steps over ranks: what rank 0 asks for and the others do.
+#include <algorithm>
+#include <cstring>
+
+#include "engine/team.h"
+
+namespace godwit {
+
+Status Team::step(Phase phase, std::span<const Part> parts, const OnLogits& on_logits) {
+  std::lock_guard lock(ranks_.mutex);
+  std::vector<RankPart> told;
+  std::vector<TokenId> tokens;
+  for (const Part& part : parts) {
+    const int32_t end = part.begin + static_cast<int32_t>(part.tokens.size());
+    last_mode_ = mode_of(part.begin, end);
+    told.push_back({part.sequence, part.begin, end, part.first_logits, static_cast<uint32_t>(last_mode_)});
+    tokens.insert(tokens.end(), part.tokens.begin(), part.tokens.end());
+  }
+  const std::span<const std::byte> first = std::as_bytes(std::span(told)), second = std::as_bytes(std::span(tokens));
+  std::vector<std::byte> extra(first.begin(), first.end());
+  extra.insert(extra.end(), second.begin(), second.end());
+  GODWIT_TRY(tell(
+      {.verb = RankVerb::kStep, .parts = static_cast<uint32_t>(told.size()), .phase = static_cast<uint32_t>(phase)},
+      extra));
+  GODWIT_TRY(compute(phase, told, tokens));
+  return take_logits(told, on_logits);
+}
+
+Status Team::compute(Phase phase, std::span<const RankPart> parts, std::span<const TokenId> tokens) {
+  GODWIT_TRY(make_room(parts));
+  std::vector<dist::RingPart> ring;
+  for (const RankPart& part : parts) {
+    const Member& member = sequences_.at(part.sequence);
+    ring.push_back({member.sequence, {part.begin, part.end}, static_cast<dist::RingMode>(part.mode), member.first});
+  }
+  ring_->begin(ring);
+  std::vector<TokenId> own;
+  std::vector<AttentionSegment> segments;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    for (const dist::Stretch& run : ring_->rows(i, ranks_.transport.rank())) {
+      const auto row = static_cast<int32_t>(own.size());
+      segments.push_back({.row_begin = row, .row_end = row + run.size(), .first_position = run.begin});
+      const auto from = tokens.begin() + (run.begin - parts[i].begin);
+      own.insert(own.end(), from, from + run.size());
+    }
+    tokens = tokens.subspan(static_cast<size_t>(parts[i].end - parts[i].begin));
+  }
+  const PlannedSegments group{nullptr, segments};
+  engine_.model->forward(*engine_.workspace,
+                         {.tokens = own, .groups = {&group, 1}, .phase = phase, .attention = ring_.get()});
+  GODWIT_TRY(ring_->status());
+  return ring_->reads_shared() ? ranks_.transport.barrier() : Status();
+}
+
+Status Team::each_logits(std::span<const RankPart> parts,
+                         const std::function<Status(std::span<const Wanted>)>& each) const {
+  std::vector<Wanted> wanted;
+  std::vector<int32_t> rows(static_cast<size_t>(size()));
+  for (size_t i = 0; i < parts.size(); ++i) {
+    for (int rank = 0; rank < size(); ++rank) {
+      int32_t& row = rows[static_cast<size_t>(rank)];
+      for (const dist::Stretch& run : ring_->rows(i, rank))
+        for (int32_t at = run.begin; at < run.end; ++at, ++row)
+          if (at - parts[i].begin >= parts[i].first_logits) wanted.push_back({i, at - parts[i].begin, rank, row});
+    }
+  }
+  // Within a part in order; of many parts with a row each, all of one rank together.
+  std::sort(wanted.begin(), wanted.end(), [&](const Wanted& a, const Wanted& b) {
+    const auto key = [&](const Wanted& w) {
+      return std::tuple(w.step_row - parts[w.part].first_logits, w.rank, w.part);
+    };
+    return key(a) < key(b);
+  });
+  const auto most = static_cast<size_t>(engine_.workspace->max_logit_rows());
+  for (size_t begin = 0; begin < wanted.size();) {
+    size_t end = begin + 1;
+    while (end < wanted.size() && end - begin < most && wanted[end].rank == wanted[begin].rank) ++end;
+    GODWIT_TRY(each(std::span(wanted).subspan(begin, end - begin)));
+    begin = end;
+  }
+  return {};
+}
+
+std::span<const float> Team::own_logits(std::span<const Wanted> wanted) {
+  std::vector<int32_t> rows;
+  for (const Wanted& one : wanted) rows.push_back(one.row);
+  logits_.resize(rows.size() * static_cast<size_t>(engine_.model->config().vocab_size));
+  const Tensor device = engine_.model->logits(*engine_.workspace, rows);
+  engine_.backend->download(std::as_writable_bytes(std::span(logits_)), device.data);
+  return logits_;
+}
+
+Status Team::send_logits(std::span<const RankPart> parts) {
+  return each_logits(parts, [&](std::span<const Wanted> rows) -> Status {
+    if (rows[0].rank != ranks_.transport.rank()) return {};
+    const std::span<const std::byte> bytes = std::as_bytes(own_logits(rows));
+    std::memcpy(frame_.payload(bytes.size()).data(), bytes.data(), bytes.size());
+    std::vector<dist::Transport::Pending> pending;
+    const int leader = 0;
+    ranks_.transport.send({&leader, 1}, frame_, dist::FrameKind::kLogits, bytes.size(), pending);
+    return ranks_.transport.wait(pending);
+  });
+}
+
+Status Team::take_logits(std::span<const RankPart> parts, const OnLogits& on_logits) {
+  const auto vocab = static_cast<size_t>(engine_.model->config().vocab_size);
+  return each_logits(parts, [&](std::span<const Wanted> rows) -> Status {
+    std::span<const float> values;
+    if (rows[0].rank == 0) {
+      values = own_logits(rows);
+    } else {
+      const size_t bytes = rows.size() * vocab * sizeof(float);
+      std::vector<dist::Transport::Pending> pending;
+      ranks_.transport.receive(rows[0].rank, frame_, dist::FrameKind::kLogits, bytes, pending);
+      GODWIT_TRY(ranks_.transport.wait(pending));
+      logits_.resize(rows.size() * vocab);
+      std::memcpy(logits_.data(), frame_.payload(bytes).data(), bytes);
+      values = logits_;
+    }
+    for (size_t i = 0; i < rows.size(); ++i)
+      on_logits(rows[i].part, rows[i].step_row, values.subspan(i * vocab, vocab));
+    return {};
+  });
+}
+
+// --- the others
+
+Status Team::obey(const RankCommand& command, std::span<const std::byte> extra) {
+  auto known = [&](uint64_t id) -> Status {
+    if (sequences_.contains(id)) return {};
+    return errorf(ErrorCode::kBadData, "rank 0 speaks of a sequence {} that is not", id);
+  };
+  auto keep = [&](uint64_t id, std::unique_ptr<KvSequence> sequence, int first) -> Member& {
+    Member& member = add(id, *sequence, first);
+    member.owned = std::move(sequence);
+    return member;
+  };
+  // Memory that is short is rank 0's to tell; all else ends this rank.
+  auto unless_short = [&](const Status& status) {
+    return !status && status.error().code == ErrorCode::kExhausted && this->status() ? Status() : status;
+  };
+  switch (command.verb) {
+    case RankVerb::kCreate:
+      keep(command.sequence, std::make_unique<KvSequence>(*engine_.pool, engine_.model->kv_shape()),
+           first_of(command.sequence));
+      return {};
+    case RankVerb::kFork: {
+      GODWIT_TRY(known(command.sequence));
+      Member& from = sequences_.at(command.sequence);
+      Member& copy = keep(command.other, from.sequence->fork(), from.first);
+      from.shared_end = copy.shared_end = copy.sequence->next_position();
+      return {};
+    }
+    case RankVerb::kTruncate:
+      GODWIT_TRY(known(command.sequence));
+      sequences_.at(command.sequence).sequence->truncate(command.end);
+      return {};
+    case RankVerb::kDrop:
+      GODWIT_TRY(known(command.sequence));
+      sequences_.erase(command.sequence);
+      return {};
+    case RankVerb::kReserve: {
+      GODWIT_TRY(known(command.sequence));
+      const RankPart part{.sequence = command.sequence, .end = command.end};
+      return unless_short(make_room({&part, 1}));
+    }
+    case RankVerb::kAskRoom: {
+      std::vector<uint64_t> droppable(extra.size() / sizeof(uint64_t));
+      std::memcpy(droppable.data(), extra.data(), droppable.size() * sizeof(uint64_t));
+      for (uint64_t id : droppable) GODWIT_TRY(known(id));
+      return unless_short(ranks_.agree(check_room(command.end, droppable)));
+    }
+    case RankVerb::kStep: {
+      const size_t parts_bytes = command.parts * sizeof(RankPart);
+      if (extra.size() < parts_bytes)
+        return errorf(ErrorCode::kBadData, "rank 0 tells of a step of {} parts in {} bytes", command.parts,
+                      extra.size());
+      std::vector<RankPart> parts(command.parts);
+      std::vector<TokenId> tokens((extra.size() - parts_bytes) / sizeof(TokenId));
+      std::memcpy(parts.data(), extra.data(), parts_bytes);
+      std::memcpy(tokens.data(), extra.data() + parts_bytes, tokens.size() * sizeof(TokenId));
+      size_t wanted = 0;
+      for (const RankPart& part : parts) {
+        GODWIT_TRY(known(part.sequence));
+        wanted += static_cast<size_t>(part.end - part.begin);
+      }
+      if (wanted != tokens.size())
+        return errorf(ErrorCode::kBadData, "rank 0 tells of {} tokens and sends {}", wanted, tokens.size());
+      if (Status status = compute(static_cast<Phase>(command.phase), parts, tokens); !status)
+        return unless_short(status);
+      return send_logits(parts);
+    }
+    case RankVerb::kReport: {
+      const RankReport own = own_report();
+      std::vector<std::byte> all;
+      return ranks_.transport.all_gather(dist::FrameKind::kReply, std::as_bytes(std::span(&own, 1)), all);
+    }
+    default:
+      return errorf(ErrorCode::kBadData, "rank 0 gives a command {} that does not exist",
+                    static_cast<uint32_t>(command.verb));
+  }
+}
+
+}  // namespace godwit

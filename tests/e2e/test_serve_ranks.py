@@ -1,0 +1,134 @@
+"""godwit serve over several ranks: mpirun -n 2 godwit serve, with the answers of one process."""
+
+import os
+import signal
+import threading
+import time
+
+import pytest
+from ranks import Job, processes, story
+from serving import Server, until
+
+
+class Served(Server):
+    """A server under mpirun; stopping is told to rank 0, as by Ctrl-C on a terminal."""
+
+    def __init__(self, godwit, ranks, *args):
+        self.job = Job(godwit)
+        self.ranks = ranks
+        super().__init__(self, *args)
+
+    # Server asks this for its process.
+    def start(self, *args):
+        process = self.job.start(self.ranks, *args, separate=True)
+        self.pids = processes(process, self.ranks)
+        return process
+
+
+@pytest.fixture(scope="module")
+def pair(module_godwit):
+    """One process and two ranks, at the same time."""
+    args = ["-t", "1", "--prefill-chunk", "128"]
+    with Server(module_godwit, *args) as alone, Served(module_godwit, 2, *args) as ranks:
+        yield alone, ranks
+
+
+def text_of(server, prompt, tokens=24, **more):
+    body = {"prompt": prompt, "max_tokens": tokens, "temperature": 0, **more}
+    status, answer = server.json("POST", "/v1/completions", body)
+    assert status == 200, answer
+    return answer["choices"][0]["text"], answer["usage"]
+
+
+def test_answers_at_once_are_those_of_one_process(pair):
+    alone, ranks = pair
+    prompts = [story(20 + 37 * i)[i * 5 :] for i in range(6)]
+    want = [text_of(alone, prompt)[0] for prompt in prompts]
+    got = [None] * len(prompts)
+
+    def ask(i):
+        got[i] = text_of(ranks, prompts[i])[0]
+
+    threads = [threading.Thread(target=ask, args=(i,)) for i in range(len(prompts))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert got == want
+
+
+def test_a_second_request_reuses_the_first_ones_pages(pair):
+    alone, ranks = pair
+    prompt = "Once more. " + story(200)
+    for server in pair:
+        first, used = text_of(server, prompt)
+        assert used["prompt_tokens_details"]["cached_tokens"] == 0
+        again, reused = text_of(server, prompt)
+        assert again == first
+        cached = reused["prompt_tokens_details"]["cached_tokens"]
+        assert reused["prompt_tokens"] - 64 <= cached + 1 < reused["prompt_tokens"] + 1
+    assert text_of(alone, prompt) == text_of(ranks, prompt)
+
+
+def test_streams_and_cancels(pair):
+    alone, ranks = pair
+    prompt = story(30)
+    parts = [
+        chunk.choices[0].text
+        for chunk in ranks.openai().completions.create(
+            model="built-in", prompt=prompt, max_tokens=24, temperature=0, stream=True
+        )
+    ]
+    assert len(parts) > 4 and "".join(parts) == text_of(alone, prompt)[0]
+    stream = ranks.openai().completions.create(model="built-in", prompt=story(400), max_tokens=20000, stream=True)
+    next(iter(stream))
+    stream.close()
+    until(lambda: ranks.metric("num_requests_running") == 0, 20)
+    assert text_of(ranks, prompt) == text_of(alone, prompt)
+
+
+def test_embeddings_are_refused(pair):
+    _, ranks = pair
+    status, answer = ranks.json("POST", "/v1/embeddings", {"input": "hello"})
+    assert 400 <= status < 600 and "embeddings are not computed over 2 ranks" in answer["error"]["message"]
+
+
+def test_an_orderly_end(module_godwit):
+    with Served(module_godwit, 2, "-t", "1") as server:
+        assert text_of(server, "Hello")[0]
+        os.kill(server.pids[0], signal.SIGTERM)
+        assert server.process.wait(30) == 0
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_lost_rank_fails_its_requests_and_ends_the_server(module_godwit, how):
+    with Served(module_godwit, 2, "-t", "1", "--rank-timeout", "3") as server:
+        assert text_of(server, "Hello")[0]
+        outcome = []
+
+        def ask():
+            try:
+                outcome.append(server.json("POST", "/v1/completions", {"prompt": story(2000), "max_tokens": 9}))
+            except OSError as error:
+                outcome.append(error)
+
+        asking = threading.Thread(target=ask)
+        asking.start()
+        until(lambda: server.metric("num_requests_running") == 1, 30)
+        os.kill(server.pids[1], how)
+        start = time.monotonic()
+        asking.join(40)
+        assert server.process.wait(40) != 0
+        assert time.monotonic() - start < 40
+        server.reader.join(10)
+        said = "".join(server.lines)
+        (end,) = outcome
+        if how == signal.SIGSTOP:  # noticed by rank 0, which can still say so
+            status, answer = end
+            assert status >= 500 and "rank 1 has not answered" in answer["error"]["message"], end
+            assert "rank 1 has not answered" in said
+        else:  # noticed by mpirun, which ends the job
+            assert isinstance(end, OSError) or end[0] >= 500
+            assert "rank 1" in said
+    for pid in server.pids:
+        assert not os.path.exists(f"/proc/{pid}") or " Z " in open(f"/proc/{pid}/stat").read()
