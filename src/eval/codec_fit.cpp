@@ -1,6 +1,7 @@
 #include "eval/codec_fit.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <random>
 
@@ -21,7 +22,8 @@ Status read(const Engine& engine, std::string_view text, int tokens, int least, 
     return errorf(ErrorCode::kInvalidArgument,
                   "{} tokens of a text that has {} are too few to fit to; give a text and --tokens of {} at least",
                   tokens, ids.size(), least);
-  ids.resize(std::min(ids.size(), static_cast<size_t>(tokens)));
+  const int64_t most = std::min<int64_t>(tokens, engine.info().context_tokens);
+  ids.resize(std::min(ids.size(), static_cast<size_t>(most)));
   GODWIT_TRY(session.append(ids));
   GODWIT_TRY(session.prefill({}, std::move(stop)));
   return {};
@@ -86,6 +88,32 @@ Result<HeadNumbers> numbers_of(const KvSequence& cache, int layer, int head) {
   return numbers;
 }
 
+// Points to begin with, each drawn with a chance that grows with the square of its distance from those before
+// (k-means++, Arthur and Vassilvitskii, 2007): rare numbers are what a model looks up, and must not all be far from
+// every centroid.
+std::vector<float> spread_centroids(const std::vector<float>& points, size_t width, uint64_t seed) {
+  const size_t count = points.size() / width;
+  std::mt19937_64 random(seed);
+  std::vector<float> centroids(width * kCentroids), off(count, std::numeric_limits<float>::max());
+  size_t chosen = random() % count;
+  for (size_t c = 0; c < kCentroids; ++c) {
+    double total = 0;
+    for (size_t p = 0; p < count; ++p) {
+      float square = 0;
+      for (size_t i = 0; i < width; ++i) {
+        const float difference = points[p * width + i] - points[chosen * width + i];
+        square += difference * difference;
+      }
+      off[p] = std::min(off[p], square);
+      total += off[p];
+    }
+    for (size_t i = 0; i < width; ++i) centroids[i * kCentroids + c] = points[chosen * width + i];
+    double left = static_cast<double>(random() >> 11) * 0x1p-53 * total;
+    for (chosen = 0; chosen + 1 < count && left >= off[chosen]; ++chosen) left -= off[chosen];
+  }
+  return centroids;
+}
+
 // Centroids of each group of dimensions of numbers[slots, dims] (see ProductForm), behind those in `book`.
 void add_book(const std::vector<float>& numbers, size_t dims, const CodebookFitOptions& options,
               std::vector<float>& book) {
@@ -106,13 +134,8 @@ void add_book(const std::vector<float>& numbers, size_t dims, const CodebookFitO
 
 std::vector<float> fit_centroids(const std::vector<float>& points, size_t width, int iterations, uint64_t seed) {
   const size_t count = points.size() / width;
-  std::mt19937_64 random(seed);
   std::vector<size_t> order(count);
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::shuffle(order.begin(), order.end(), random);
-  std::vector<float> centroids(width * kCentroids);
-  for (size_t c = 0; c < kCentroids; ++c)
-    for (size_t i = 0; i < width; ++i) centroids[i * kCentroids + c] = points[order[c % count] * width + i];
+  std::vector<float> centroids = spread_centroids(points, width, seed);
   std::vector<double> sums(width * kCentroids), off(count);
   std::vector<size_t> members(kCentroids);
   for (int step = 0; step < iterations; ++step) {
@@ -120,7 +143,7 @@ std::vector<float> fit_centroids(const std::vector<float>& points, size_t width,
     std::fill(members.begin(), members.end(), size_t{0});
     for (size_t p = 0; p < count; ++p) {
       const float* point = &points[p * width];
-      const size_t c = nearest_centroid(centroids.data(), kCentroids, kCentroids, point, width);
+      const size_t c = nearest_centroid(centroids.data(), kCentroids, point, width);
       ++members[c];
       off[p] = 0;
       for (size_t i = 0; i < width; ++i) {
@@ -164,7 +187,6 @@ Result<std::vector<CodecTable>> fit_codebooks(const Engine& engine, std::string_
     return errorf(ErrorCode::kInvalidArgument, "groups of {} numbers have no codebooks; give a width of 2 or 4",
                   options.width);
   Session session = engine.start();
-  GODWIT_TRY(read(engine, text, options.tokens, 512, session, stop));
   const KvSequence& cache = SessionProbe::cache(session);
   const KvShape shape = cache.shape();
   const auto dims = static_cast<size_t>(cache.pool().format().head_dim);
@@ -173,6 +195,7 @@ Result<std::vector<CodecTable>> fit_codebooks(const Engine& engine, std::string_
                   "KV codec 'million' with groups of {} wants heads of a multiple of {}; this "
                   "model's have {} numbers",
                   options.width, 16 * options.width, dims);
+  GODWIT_TRY(read(engine, text, options.tokens, 512, session, stop));
   const std::vector<int64_t> sizes = {int64_t{shape.layers} * shape.kv_heads, static_cast<int64_t>(dims),
                                       static_cast<int64_t>(kCentroids)};
   CodecTable k{"k", sizes, {}}, v{"v", sizes, {}};

@@ -13,7 +13,7 @@ namespace godwit {
 // Mean squares of the queries that read each KV head, [layers * kv_heads, head_dim]: what `think` weighs channels by.
 // REQUIRES: the engine has no KV policy.
 struct QueryFitOptions {
-  int tokens = 4096;  // of the text, from its beginning
+  int tokens = 4096;  // at most, from the beginning of the text; no more than the context holds
 };
 Result<std::vector<CodecTable>> fit_queries(const Engine& engine, std::string_view text, const QueryFitOptions& options,
                                             std::stop_token stop = {});
@@ -21,7 +21,7 @@ Result<std::vector<CodecTable>> fit_queries(const Engine& engine, std::string_vi
 // Codebooks of keys and values, each [layers * kv_heads, head_dim, 256], for `million`: k-means of each group of
 // `width` dimensions by itself.
 struct CodebookFitOptions {
-  int tokens = 4096;
+  int tokens = 8192;    // likewise; keys at later positions, which RoPE has turned further, are not known
   int width = 2;        // numbers of a group: 2 or 4
   int iterations = 12;  // of k-means
   uint64_t seed = 1;

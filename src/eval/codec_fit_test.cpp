@@ -23,7 +23,7 @@ std::string book() {
 double mean_error(const std::vector<float>& points, size_t width, const std::vector<float>& centroids) {
   double sum = 0;
   for (size_t p = 0; p < points.size(); p += width) {
-    const size_t c = nearest_centroid(centroids.data(), 256, 256, &points[p], width);
+    const size_t c = nearest_centroid(centroids.data(), 256, &points[p], width);
     for (size_t i = 0; i < width; ++i) sum += std::pow(double{points[p + i]} - centroids[i * 256 + c], 2);
   }
   return sum / static_cast<double>(points.size());

@@ -6,15 +6,20 @@
 
 namespace godwit {
 
-size_t nearest_centroid(const float* book, size_t stride, size_t count, const float* point, size_t width) {
-  GODWIT_DCHECK(count <= ProductForm::kCentroids);
-  std::array<float, ProductForm::kCentroids> distance{};
-  for (size_t i = 0; i < width; ++i)
-    for (size_t c = 0; c < count; ++c) {
-      const float difference = book[i * stride + c] - point[i];
-      distance[c] += difference * difference;
-    }
-  return static_cast<size_t>(std::min_element(distance.begin(), distance.begin() + count) - distance.begin());
+// Loops that compilers turn into vectors: sealing a page asks thousands of times.
+size_t nearest_centroid(const float* book, size_t stride, const float* point, size_t width) {
+  constexpr size_t kCount = ProductForm::kCentroids, kLanes = 16;
+  std::array<float, kCount> distance{};
+  for (size_t i = 0; i < width; ++i) {
+    const float *numbers = book + i * stride, number = point[i];
+    for (size_t c = 0; c < kCount; ++c) distance[c] += (numbers[c] - number) * (numbers[c] - number);
+  }
+  std::array<float, kLanes> least;
+  std::copy_n(distance.begin(), kLanes, least.begin());
+  for (size_t c = kLanes; c < kCount; c += kLanes)
+    for (size_t i = 0; i < kLanes; ++i) least[i] = distance[c + i] < least[i] ? distance[c + i] : least[i];
+  const float best = *std::min_element(least.begin(), least.end());
+  return static_cast<size_t>(std::find(distance.begin(), distance.end(), best) - distance.begin());
 }
 
 ProductForm::ProductForm(size_t head_dim, size_t page_tokens, size_t width, std::vector<float> books)
@@ -33,10 +38,10 @@ void ProductForm::seal_numbers(uint32_t table, const float* k, const float* v, s
       const size_t at = group * kCentroids, stride = groups_ * kCentroids;
       for (size_t i = 0; i < width; ++i) point[i] = k[(i * groups_ + group) * tokens + token];
       k_to[group * tokens + token] =
-          static_cast<uint8_t>(nearest_centroid(k_book(table) + at, stride, kCentroids, point.data(), width));
+          static_cast<uint8_t>(nearest_centroid(k_book(table) + at, stride, point.data(), width));
       for (size_t i = 0; i < width; ++i) point[i] = v[token * head_dim() + i * groups_ + group];
       v_to[token * groups_ + group] =
-          static_cast<uint8_t>(nearest_centroid(v_book(table) + at, stride, kCentroids, point.data(), width));
+          static_cast<uint8_t>(nearest_centroid(v_book(table) + at, stride, point.data(), width));
     }
 }
 
