@@ -149,13 +149,27 @@ void Service::Impl::compute(Phase phase, std::span<const Rows> list, std::vector
   if (!part.empty()) forward(phase, part, said);
 }
 
-// Before a policy drops entries. Pages that others have are copied, and the prefix cache has most of them: what of it
-// nobody uses goes, then all of it, and the sequence can change its pages in place.
+// Before a policy drops entries. What stays of pages that others have is copied, and the prefix cache has most of them:
+// as much of it goes as that takes; or else all of it, and the sequence can change its pages in place.
 void Service::Impl::make_way(const Work& work) {
   const KvPool& pool = *engine->pool;
-  const auto enough = [&] { return pool.budget_bytes() - pool.bytes_in_use() >= work.sequence->bytes(); };
-  if (!enough()) prefixes->clear();
-  if (!enough()) prefixes->forget_all();
+  const KvFormat& format = pool.format();
+  const KvSequence& sequence = *work.sequence;
+  const KvShape& shape = sequence.shape();
+  const auto heads = static_cast<size_t>(shape.layers * shape.kv_heads);
+  size_t need = sequence.bytes() - (format.seals ? 0 : sequence.exclusive_bytes());
+  if (work.rules->method.row->needs_budget) {
+    const auto tokens = static_cast<size_t>(sequence.next_position()), page = static_cast<size_t>(format.page_tokens);
+    const size_t slots = std::min(tokens, work.rules->budget.slots_per_head(sequence.next_position(), shape, format));
+    need = std::min(need, heads * format.most_bytes(slots + page, 0));
+  }
+  need += sequence.bytes() / format.page_bytes() * format.aux_bytes();  // positions with gaps
+  const auto missing = [&] {
+    const size_t free = pool.budget_bytes() - pool.bytes_in_use();
+    return need > free ? (need - free) / format.page_bytes() + 1 : 0;
+  };
+  if (missing() > 0) prefixes->release(missing());
+  if (missing() > 0) prefixes->forget_all();
 }
 
 // Room was reserved and given back; since then, others' policies may have taken some.

@@ -39,6 +39,20 @@ class PrefixIndexTest : public testing::Test {
   PrefixIndex index{*pool, kShape, {.attention_tokens = 100}};
 };
 
+TEST_F(PrefixIndexTest, ForgettingAllLeavesSequencesTheirPages) {
+  const Tokens text = counting(0, 40), other = counting(100, 20);
+  auto used = computed(text);
+  index.remember("a", text, *used);
+  index.remember("a", other, *computed(other));
+  EXPECT_EQ(index.releasable_bytes(), 5 * kColumn * pool->format().page_bytes());  // of what nobody uses
+  index.forget_all();
+  EXPECT_EQ(index.blocks(), 0u);
+  EXPECT_EQ(index.releasable_bytes(), 0u);
+  EXPECT_EQ(pool->pages_in_use(), 10 * kColumn);
+  EXPECT_EQ(index.matched("a", text), 0u);
+  check();
+}
+
 TEST_F(PrefixIndexTest, FindsWholeBlocksOfItsOwnSpace) {
   const Tokens text = counting(0, 11);
   auto first = computed(text);

@@ -154,9 +154,7 @@ def test_what_it_refuses_to_start_with(godwit, tmp_path):
     empty = tmp_path / "empty"
     empty.write_text("\n")
     assert "NAME:KEY" in godwit.refuses(1, "serve", "--api-keys", str(empty))
-    assert "one session at a time" in godwit.refuses(
-        1, "serve", "--port", "0", "--kv-policy", "streaming", "--kv-budget", "50%"
-    )
+    assert "repair=0" in godwit.refuses(1, "serve", "--port", "0", "--decode", "resa")
     assert "at once" in godwit.refuses(2, "serve", "--port", "0", "--max-running", "0")
 
 
