@@ -251,20 +251,26 @@ Status KvRetention::read_keys_values(int layer, int head) {
       counts_.push_back(std::exp(pool.bias(page.page, i)));
     }
   }
-  const auto rows = static_cast<int64_t>(slots.size()), dim = int64_t{pool.format().head_dim};
-  const auto numbers = static_cast<size_t>(rows * dim);
-  GODWIT_TRY(ensure_bytes(backend, scratch_, 2 * numbers * sizeof(float)));
-  const Tensor k(scratch_.data(), DType::kF32, {rows, dim}), v(scratch_.data() + k.bytes(), DType::kF32, {rows, dim});
-  backend.kv_read({.format = pool.format(layer),
-                   .slab = pool.slab(layer),
-                   .slots = slots,
-                   .k = k,
-                   .v = v,
-                   .open_slab = pool.open_slab()});
-  keys_.resize(numbers);
-  values_.resize(numbers);
-  backend.download(std::as_writable_bytes(std::span(keys_)), k.data);
-  backend.download(std::as_writable_bytes(std::span(values_)), v.data);
+  // Piece by piece: what is read here must not take as much again on the device as it takes on the host.
+  constexpr size_t kSlotsAtOnce = 512;
+  const auto dim = static_cast<size_t>(pool.format().head_dim);
+  keys_.resize(slots.size() * dim);
+  values_.resize(slots.size() * dim);
+  GODWIT_TRY(ensure_bytes(backend, scratch_, 2 * kSlotsAtOnce * dim * sizeof(float)));
+  for (size_t begin = 0; begin < slots.size(); begin += kSlotsAtOnce) {
+    const size_t count = std::min(kSlotsAtOnce, slots.size() - begin);
+    const auto rows = static_cast<int64_t>(count), width = static_cast<int64_t>(dim);
+    const Tensor k(scratch_.data(), DType::kF32, {rows, width});
+    const Tensor v(scratch_.data() + k.bytes(), DType::kF32, {rows, width});
+    backend.kv_read({.format = pool.format(layer),
+                     .slab = pool.slab(layer),
+                     .slots = std::span(slots).subspan(begin, count),
+                     .k = k,
+                     .v = v,
+                     .open_slab = pool.open_slab()});
+    backend.download(std::as_writable_bytes(std::span(keys_).subspan(begin * dim, count * dim)), k.data);
+    backend.download(std::as_writable_bytes(std::span(values_).subspan(begin * dim, count * dim)), v.data);
+  }
   return {};
 }
 
