@@ -216,6 +216,40 @@ TEST(Demote, SaliencyHasNoBiasTowardsTheOldest) {
   EXPECT_GT(scores[0], 50 * scores[99]);
 }
 
+// Entries change their places at every look; what was seen of them goes along.
+TEST(Demote, SumsOfAttentionFollowTheirEntries) {
+  const KvFormat format{.dtype = DType::kF16,
+                        .head_dim = kToyFormat.head_dim,
+                        .page_tokens = 16,
+                        .k_bits = 8,
+                        .v_bits = 8,
+                        .seals = true};
+  Toy toy({.policy = "mikv:base=h2o:recent=0", .budget = "48", .trigger = "64", .prefill_chunk = 64}, 1, kToyBytes,
+          format);
+  const auto open = [&] {
+    const std::vector<int32_t> all = toy.positions(1, 1);
+    return std::vector<int32_t>(all.begin() + static_cast<ptrdiff_t>(toy.sequence().demoted(1, 1)), all.end());
+  };
+  for (int i = 0; i < 2; ++i) ASSERT_TRUE(toy.step(64));
+  std::vector<int32_t> candidates = open();
+  ASSERT_EQ(candidates.size(), 48U);
+  for (int32_t position = 128; position < 192; ++position) candidates.push_back(position);
+  ASSERT_TRUE(toy.step(64));
+  std::vector<double> sums(192);
+  for (int32_t query = 0; query < 192; ++query) {
+    const auto weights = Toy::weights(1, 1, query);
+    for (size_t p = 0; p < weights.size(); ++p) sums[p] += weights[p];
+  }
+  std::sort(candidates.begin(), candidates.end(),
+            [&](int32_t a, int32_t b) { return sums[static_cast<size_t>(a)] > sums[static_cast<size_t>(b)]; });
+  std::vector<int32_t> want(candidates.begin(), candidates.begin() + 48), both;
+  std::sort(want.begin(), want.end());
+  const std::vector<int32_t> kept = open();
+  std::set_intersection(kept.begin(), kept.end(), want.begin(), want.end(), std::back_inserter(both));
+  EXPECT_EQ(kept.size(), 48U);
+  EXPECT_GE(both.size(), 46U) << "but for rounding";
+}
+
 TEST(Demote, WhatItNeedsIsSaid) {
   auto refused = [](const char* policy, const char* budget, const KvFormat& format, std::string_view mention) {
     auto rules =

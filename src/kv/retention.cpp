@@ -223,6 +223,7 @@ Status KvRetention::score_all(std::vector<ScoredHead>& heads, std::vector<double
     for (int head = 0; head < shape.kv_heads; ++head) {
       ScoredHead& scored = heads.emplace_back();
       const size_t slots = sequence_.slots(layer, head);
+      scored.positions.reserve(slots - sequence_.demoted(layer, head));
       for (size_t i = sequence_.demoted(layer, head); i < slots; ++i)
         scored.positions.push_back(sequence_.position(layer, head, i));
       scored.scores.resize(scored.positions.size());
@@ -252,7 +253,7 @@ Status KvRetention::read_keys_values(int layer, int head) {
     }
   }
   // Piece by piece: what is read here must not take as much again on the device as it takes on the host.
-  constexpr size_t kSlotsAtOnce = 512;
+  constexpr size_t kSlotsAtOnce = 256;
   const auto dim = static_cast<size_t>(pool.format().head_dim);
   keys_.resize(slots.size() * dim);
   values_.resize(slots.size() * dim);

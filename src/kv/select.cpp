@@ -13,6 +13,7 @@ constexpr size_t kSafeguard = 5;  // one fifth
 class Ranking {
  public:
   explicit Ranking(const ScoredHead& head) : head_(head) {
+    order_.reserve(head.scores.size());
     for (uint32_t i = 0; i < head.scores.size(); ++i)
       if (head.scores[i] != -std::numeric_limits<float>::infinity()) order_.push_back(i);
     std::sort(order_.begin(), order_.end(),
