@@ -24,7 +24,8 @@ struct RingCase {
   KvFormat format = {DType::kF16, 32, 16};
   RingOptions options = {};
   int first = 0;        // rank at which the sequence begins
-  bool shared = false;  // pages lie in memory that the ranks share
+  bool shared = false;  // pages lie in memory that the ranks share ...
+  int hides = -1;       // ... except this one's
 };
 
 struct RingStep {
@@ -173,7 +174,9 @@ inline RingRun together(const RingCase& c, const std::vector<RingStep>& steps, c
       RingRank rank(c);
       auto ring = value_of(RingAttention::create(
           transport, rank.pool(), {c.heads, c.kv_heads, c.head_dim, c.max_rows}, c.options,
-          c.shared ? value_of(share(transport, &*rank.memory, c.format.page_bytes())) : SharedView()));
+          c.shared ? value_of(share(transport, static_cast<int>(i) == c.hides ? nullptr : &*rank.memory,
+                                    c.format.page_bytes()))
+                   : SharedView()));
       for (size_t s = 0; s < steps.size(); ++s) {
         if (before) before(static_cast<int>(i), s, transport);
         const Stretch step = steps[s].run;

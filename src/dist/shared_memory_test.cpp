@@ -68,5 +68,20 @@ TEST(SharedMemory, AttentionHasTheSameBitsAndSendsOnlyWherePagesLie) {
   EXPECT_EQ(bytes, pages * 2 * 2 * sizeof(PageId));
 }
 
+// As of ranks on several hosts: some read each other's pages, others get them sent.
+TEST(SharedMemory, WhatIsNotSharedIsSent) {
+  RingCase c;
+  c.ranks = 3;
+  const std::vector<RingStep> steps = {{{0, 700}}, {{700, 1100}}, {{1100, 1500}}};
+  const Outputs want = alone(c, steps);
+  c.shared = true;
+  c.hides = 1;
+  const RingRun run = together(c, steps);
+  ASSERT_NO_FATAL_FAILURE(expect_all_well(run));
+  EXPECT_EQ(run.outputs, want);
+  const auto pages_sent = [&](size_t rank) { return run.traffic[rank][static_cast<size_t>(FrameKind::kPages)].bytes; };
+  EXPECT_GT(pages_sent(1), 100 * pages_sent(0));
+}
+
 }  // namespace
 }  // namespace godwit::dist

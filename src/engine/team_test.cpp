@@ -24,13 +24,17 @@ class TeamDegrees : public testing::TestWithParam<int> {};
 TEST_P(TeamDegrees, ConversationsAreTheSame) {
   const std::vector<TokenId> want = talk(open());
   for (const char* ring : {"auto", "pass-kv", "pass-q"}) {
-    expect_all_well(with_ranks(GetParam(), [&](auto ranks) {
-      EngineOptions options = over(ranks);
-      options.rank_options.ring = ring;
-      const Engine engine = open(options);
-      EXPECT_EQ(engine.info().ranks, GetParam());
-      EXPECT_EQ(talk(engine), want) << ring;
-    }));
+    for (bool share : {true, false}) {
+      expect_all_well(with_ranks(GetParam(), [&](auto ranks) {
+        EngineOptions options = over(ranks);
+        options.rank_options.ring = ring;
+        options.rank_options.share_memory = share;
+        const Engine engine = open(options);
+        EXPECT_EQ(engine.info().ranks, GetParam());
+        EXPECT_EQ(engine.info().ring.ends_with("and shared memory"), share);
+        EXPECT_EQ(talk(engine), want) << ring << " " << share;
+      }));
+    }
   }
 }
 INSTANTIATE_TEST_SUITE_P(Ranks, TeamDegrees, testing::Values(2, 3, 4, 8));

@@ -63,11 +63,23 @@ def test_bench_ring_counts_what_the_formulas_say(job):
     assert rows[1]["steps_pass_q"] == 0 and rows[2]["steps_pass_q"] == rows[2]["steps"]
 
 
+def test_the_sweep_says_what_the_choice_lost(job):
+    rows = json.loads(job(2, "bench", "ring", "-p", "1024", "-t", "1", "--sweep", "5,100", "--json"))
+    assert [row["new_tokens"] for row in rows] == [51, 1024]
+    assert [row["depth"] for row in rows] == [973, 0]
+    for row in rows:
+        both = {"pass-kv": row["pass_kv_seconds"], "pass-q": row["pass_q_seconds"]}
+        assert row["better"] == min(both, key=both.get)
+        assert row["chosen"] == "both" or row["chosen_seconds"] == both[row["chosen"]]
+        assert row["loss"] == pytest.approx(row["chosen_seconds"] / min(both.values()) - 1)
+
+
 def test_errors_are_said_once(job):
     for args, code, mention in [
         (["run", "-p", "hi", "--kv-policy", "streaming", "--kv-budget", "64"], 1, "does not work over 2 ranks"),
         (["run", "-p", "hi", "--ring", "pass-x"], 2, "there is no ring 'pass-x'"),
         (["run", "-p", "hi", "--link", "fast"], 2, "--link fast is not"),
+        (["bench", "ring", "--sweep", "0,10"], 2, "--sweep takes percents"),
         (["run", "-p", "hi", "-m", "/nowhere.gguf"], 1, "/nowhere.gguf"),
         (["walk"], 2, "there is no 'walk'"),
     ]:
