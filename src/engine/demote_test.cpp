@@ -33,8 +33,8 @@ double distance(std::span<const float> got, std::span<const float> want) {
   return std::sqrt(difference / square);
 }
 
-// A head takes 64 tokens in so many bytes: f16; kivi's 2 bits and 4, with scales and middles; positions.
-constexpr uint64_t kHeads = 20, kOpen = 2 * 64 * 64 * 2, kTwo = 2 * 64 * 64 / 4 + 512, kFour = 2 * 64 * 64 / 2 + 512;
+// A head takes 64 tokens in so many bytes: f16; kivi's 2 bits, with scales and middles; positions.
+constexpr uint64_t kHeads = 20, kOpen = 2 * 64 * 64 * 2, kTwo = 2 * 64 * 64 / 4 + 512;
 constexpr uint64_t kAux = 512;
 
 TEST(DemotingEngine, AWholeBudgetIsTheOpenCache) {
