@@ -227,25 +227,21 @@ function method(policy, budget) {
 
 // What a request may choose of the KV method, where the operator lets it.
 function showChoices(names) {
-  if ($("policy").length === names.length + 1) return;
-  $("policy").replaceChildren($("policy").options[0], ...names.map((name) => element("option", {}, name)));
-  for (const label of document.querySelectorAll(".kv-choice")) label.hidden = !names.length;
-}
-
-function kvChoice() {
-  const policy = $("policy").value, budget = $("budget").value.trim();
-  return policy ? { kv: { policy, ...(budget ? { budget } : {}) } } : {};
+  if ($("policy").length > names.length) return; // they are there
+  $("policy").append(...names.map((name) => element("option", {}, name)));
+  document.querySelectorAll(".kv-choice").forEach((label) => { label.hidden = false; });
 }
 
 function body() {
   const temperature = $("temperature").valueAsNumber, most = $("most").valueAsNumber;
+  const policy = $("policy").value, budget = $("budget").value.trim();
   return JSON.stringify({
     messages: conversation,
     stream: true,
     stream_options: { include_usage: true, include_progress: true },
     ...(Number.isNaN(temperature) ? {} : { temperature }),
     ...(Number.isNaN(most) ? {} : { max_tokens: most }),
-    ...kvChoice(),
+    ...(policy ? { kv: { policy, ...(budget ? { budget } : {}) } } : {}),
   });
 }
 
