@@ -151,9 +151,7 @@ class Answer {
     this.figures = element("div", { className: "figures" });
     this.body.append(this.wait);
     this.box.append(this.figures);
-    this.text = "";
-    this.tokens = 0;
-    this.begin = performance.now();
+    Object.assign(this, { text: "", tokens: 0, begin: performance.now() });
   }
 
   take(event) {
@@ -253,8 +251,7 @@ async function send() {
   conversation.push({ role: "user", content: [...files.map((file) => file.text.trimEnd()), text].join("\n\n") });
   const asked = { text: $("text").value, files };
   $("text").value = "";
-  files = [];
-  showFiles();
+  files = [], showFiles();
   const controller = new AbortController(), answer = new Answer();
   setRunning(controller);
   let failure;
@@ -271,28 +268,22 @@ async function send() {
   else { // nothing was answered: the question can be corrected and sent again
     conversation.pop();
     if (!$("text").value) $("text").value = asked.text;
-    files = asked.files.concat(files);
-    showFiles();
+    files = asked.files.concat(files), showFiles();
   }
   setRunning(null);
   $("text").focus();
 }
 
-function fresh() {
-  conversation.length = 0;
-  $("log").replaceChildren($("hint"));
-  $("hint").hidden = false;
-  $("text").focus();
-}
-
 $("ask").onsubmit = (event) => { event.preventDefault(); send(); };
 $("text").onkeydown = (event) => {
-  if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
-  event.preventDefault();
-  send();
+  if (event.key === "Enter" && !event.shiftKey && !event.isComposing) event.preventDefault(), send();
 };
 $("stop").onclick = () => running?.abort();
-$("fresh").onclick = fresh;
+$("fresh").onclick = () => {
+  conversation.length = 0;
+  $("log").replaceChildren($("hint"));
+  $("hint").hidden = false, $("text").focus();
+};
 $("choose").onchange = async () => { await addFiles([...$("choose").files]); $("choose").value = ""; };
 document.addEventListener("keydown", (event) => { if (event.key === "Escape") running?.abort(); });
 document.addEventListener("dragover", (event) => { event.preventDefault(); $("drop").hidden = false; });
@@ -300,8 +291,7 @@ document.addEventListener("dragleave", (event) => { if (!event.relatedTarget) $(
 document.addEventListener("drop", (event) => {
   event.preventDefault();
   $("drop").hidden = true;
-  selectView("chat");
-  addFiles([...event.dataTransfer.files]);
+  selectView("chat"), addFiles([...event.dataTransfer.files]);
 });
 
 // --- status
