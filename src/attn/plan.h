@@ -44,8 +44,8 @@ class AttentionPlanner {
  public:
   virtual ~AttentionPlanner() = default;
   virtual void add(const PlanRequest& request, AttentionPlan& plan) = 0;
-  // So many rows at a prompt's end are treated otherwise because they are there: their K and V are of no use to a prompt
-  // that goes on.
+  // So many rows at a prompt's end are treated otherwise because they are there: their K and V are of no use to a
+  // prompt that goes on.
   virtual int32_t tail_rows() const { return 0; }
   // After so many generated tokens, the K and V that they wrote are computed again with dense attention. 0: never.
   virtual int repair_every() const { return 0; }

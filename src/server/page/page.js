@@ -151,9 +151,7 @@ class Answer {
     this.figures = element("div", { className: "figures" });
     this.body.append(this.wait);
     this.box.append(this.figures);
-    this.text = "";
-    this.tokens = 0;
-    this.begin = performance.now();
+    Object.assign(this, { text: "", tokens: 0, begin: performance.now() });
   }
 
   take(event) {
@@ -227,25 +225,21 @@ function method(policy, budget) {
 
 // What a request may choose of the KV method, where the operator lets it.
 function showChoices(names) {
-  if ($("policy").length === names.length + 1) return;
-  $("policy").replaceChildren($("policy").options[0], ...names.map((name) => element("option", {}, name)));
-  for (const label of document.querySelectorAll(".kv-choice")) label.hidden = !names.length;
-}
-
-function kvChoice() {
-  const policy = $("policy").value, budget = $("budget").value.trim();
-  return policy ? { kv: { policy, ...(budget ? { budget } : {}) } } : {};
+  if ($("policy").length > names.length) return; // they are there
+  $("policy").append(...names.map((name) => element("option", {}, name)));
+  document.querySelectorAll(".kv-choice").forEach((label) => { label.hidden = false; });
 }
 
 function body() {
   const temperature = $("temperature").valueAsNumber, most = $("most").valueAsNumber;
+  const policy = $("policy").value, budget = $("budget").value.trim();
   return JSON.stringify({
     messages: conversation,
     stream: true,
     stream_options: { include_usage: true, include_progress: true },
     ...(Number.isNaN(temperature) ? {} : { temperature }),
     ...(Number.isNaN(most) ? {} : { max_tokens: most }),
-    ...kvChoice(),
+    ...(policy ? { kv: { policy, ...(budget ? { budget } : {}) } } : {}),
   });
 }
 
@@ -257,8 +251,7 @@ async function send() {
   conversation.push({ role: "user", content: [...files.map((file) => file.text.trimEnd()), text].join("\n\n") });
   const asked = { text: $("text").value, files };
   $("text").value = "";
-  files = [];
-  showFiles();
+  files = [], showFiles();
   const controller = new AbortController(), answer = new Answer();
   setRunning(controller);
   let failure;
@@ -275,28 +268,22 @@ async function send() {
   else { // nothing was answered: the question can be corrected and sent again
     conversation.pop();
     if (!$("text").value) $("text").value = asked.text;
-    files = asked.files.concat(files);
-    showFiles();
+    files = asked.files.concat(files), showFiles();
   }
   setRunning(null);
   $("text").focus();
 }
 
-function fresh() {
-  conversation.length = 0;
-  $("log").replaceChildren($("hint"));
-  $("hint").hidden = false;
-  $("text").focus();
-}
-
 $("ask").onsubmit = (event) => { event.preventDefault(); send(); };
 $("text").onkeydown = (event) => {
-  if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
-  event.preventDefault();
-  send();
+  if (event.key === "Enter" && !event.shiftKey && !event.isComposing) event.preventDefault(), send();
 };
 $("stop").onclick = () => running?.abort();
-$("fresh").onclick = fresh;
+$("fresh").onclick = () => {
+  conversation.length = 0;
+  $("log").replaceChildren($("hint"));
+  $("hint").hidden = false, $("text").focus();
+};
 $("choose").onchange = async () => { await addFiles([...$("choose").files]); $("choose").value = ""; };
 document.addEventListener("keydown", (event) => { if (event.key === "Escape") running?.abort(); });
 document.addEventListener("dragover", (event) => { event.preventDefault(); $("drop").hidden = false; });
@@ -304,8 +291,7 @@ document.addEventListener("dragleave", (event) => { if (!event.relatedTarget) $(
 document.addEventListener("drop", (event) => {
   event.preventDefault();
   $("drop").hidden = true;
-  selectView("chat");
-  addFiles([...event.dataTransfer.files]);
+  selectView("chat"), addFiles([...event.dataTransfer.files]);
 });
 
 // --- status
