@@ -39,8 +39,8 @@ class ProductForm final : public PageForm {
   std::vector<float> books_;
 };
 
-// The index of the centroid nearest to point[width], of equals the first; book[width, stride] begins with the numbers of
-// the centroids of a group, `stride` floats apart from dimension to dimension. All are finite.
+// The index of the centroid nearest to point[width], of equals the first; book[width, stride] begins with the numbers
+// of the centroids of a group, `stride` floats apart from dimension to dimension. All are finite.
 size_t nearest_centroid(const float* book, size_t stride, const float* point, size_t width);
 
 }  // namespace godwit
