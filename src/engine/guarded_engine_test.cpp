@@ -67,7 +67,7 @@ TEST(GuardedEngine, WalksLikeThePlainOneWithEveryCodec) {
   for (const KvCodecRow* codec : all_kv_codecs()) {
     std::string name(codec->info.name);
     if (name == "kivi" || name == "gear") name += ":k=4,v=4";  // their 2 bits want heads of 64
-    if (name == "kvtuner") name += ":bits=84-44";  // of the model's two layers
+    if (name == "kvtuner") name += ":bits=84-44";              // of the model's two layers
     if (name == "million") {
       const std::string path = testing::TempDir() + "guarded_million.gguf";
       std::vector<float> book(size_t{2} * 32 * 256);

@@ -125,8 +125,8 @@ struct Service::Impl final : SchedMemory {
     size_t bytes = 0;
     for (int layer = 0; layer < shape.layers; ++layer) {
       const KvFormat& format = pool.format(layer);
-      bytes += static_cast<size_t>(shape.kv_heads) * (format.demotes ? format.most_bytes_demoting(tokens + 1, open + 1)
-                                                                     : format.most_bytes(open + 1, step));
+      bytes += static_cast<size_t>(shape.kv_heads) *
+               (format.demotes ? format.most_bytes_demoting(tokens + 1, open + 1) : format.most_bytes(open + 1, step));
     }
     const size_t free = pool.budget_bytes() - pool.bytes_in_use();
     return bytes <= free || bytes <= free + prefixes->releasable_bytes();
