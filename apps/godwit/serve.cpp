@@ -32,7 +32,7 @@ struct Serve {
     GODWIT_ASSIGN(auto running, Service::start(engine, service));
     server->serve(engine, *running);
     say_what_fits(engine.info(), opened, server->port());
-    const Status ended = server->wait();
+    Status ended = server->wait();
     GODWIT_TRY(running->status());
     return ended;
   }
