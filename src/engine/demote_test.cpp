@@ -82,18 +82,8 @@ TEST(DemotingEngine, MemoryIsWhatThePlanSays) {
 
 TEST(DemotingEngine, RewindingAndForkingGiveWhatAColdSessionGives) {
   for (const char* policy : {"mikv", "mikv:base=infinipot", "zipcache"}) {
-    const Engine engine = open(with("kivi:last=0", policy, "25%", "chunk"));
-    const auto start = prompt(300), more = prompt(50, 3);
-    Session session = engine.start();
-    append(session, start);
-    ASSERT_EQ(value_of(session.generate(greedy(20))).tokens.size(), 20U);
-    session.truncate(200);
-    append(session, more);
-    const auto answer = value_of(session.generate(greedy(10)));
-    EXPECT_EQ(answer.tokens, cold(engine, joined(std::span(start).first(200), more), 10)) << policy;
-    Session fork = session.fork();
-    EXPECT_EQ(value_of(fork.generate(greedy(140))).tokens, value_of(session.generate(greedy(140))).tokens) << policy;
-    EXPECT_EQ(fork.kv_bytes(), session.kv_bytes());
+    SCOPED_TRACE(policy);
+    expect_cold_after_rewinding(open(with("kivi:last=0", policy, "25%", "chunk")), 140);
   }
 }
 

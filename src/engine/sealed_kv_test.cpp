@@ -50,18 +50,8 @@ TEST(SealedKvEngine, NeutralIsF16) {
 
 TEST(SealedKvEngine, RewindingGivesWhatAColdSessionGives) {
   for (const char* codec : {"kivi:last=0", "q4:last=64", "ksort:last=0"}) {
-    const Engine engine = open(with_codec(codec));
-    const auto start = prompt(300), more = prompt(50, 3);
-    Session session = engine.start();
-    append(session, start);
-    ASSERT_EQ(value_of(session.generate(greedy(20))).tokens.size(), 20U);
-    session.truncate(200);
-    append(session, more);
-    const auto answer = value_of(session.generate(greedy(10)));
-    EXPECT_EQ(answer.tokens, cold(engine, joined(std::span(start).first(200), more), 10)) << codec;
-    Session fork = session.fork();
-    EXPECT_EQ(value_of(fork.generate(greedy(70))).tokens, value_of(session.generate(greedy(70))).tokens) << codec;
-    EXPECT_EQ(fork.kv_bytes(), session.kv_bytes());
+    SCOPED_TRACE(codec);
+    expect_cold_after_rewinding(open(with_codec(codec)), 70);
   }
 }
 

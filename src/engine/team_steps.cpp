@@ -5,6 +5,14 @@
 #include "engine/team.h"
 
 namespace godwit {
+namespace {
+
+// Lists may be empty, and memcpy() wants addresses even then.
+void copy_bytes(void* to, const void* from, size_t bytes) {
+  if (bytes > 0) std::memcpy(to, from, bytes);
+}
+
+}  // namespace
 
 Status Team::step(Phase phase, std::span<const Part> parts, const OnLogits& on_logits) {
   std::lock_guard lock(ranks_.mutex);
@@ -94,7 +102,7 @@ Status Team::send_logits(std::span<const RankPart> parts) {
   return each_logits(parts, [&](std::span<const Wanted> rows) -> Status {
     if (rows[0].rank != ranks_.transport.rank()) return {};
     const std::span<const std::byte> bytes = std::as_bytes(own_logits(rows));
-    std::memcpy(frame_.payload(bytes.size()).data(), bytes.data(), bytes.size());
+    copy_bytes(frame_.payload(bytes.size()).data(), bytes.data(), bytes.size());
     std::vector<dist::Transport::Pending> pending;
     const int leader = 0;
     ranks_.transport.send({&leader, 1}, frame_, dist::FrameKind::kLogits, bytes.size(), pending);
@@ -114,7 +122,7 @@ Status Team::take_logits(std::span<const RankPart> parts, const OnLogits& on_log
       ranks_.transport.receive(rows[0].rank, frame_, dist::FrameKind::kLogits, bytes, pending);
       GODWIT_TRY(ranks_.transport.wait(pending));
       logits_.resize(rows.size() * vocab);
-      std::memcpy(logits_.data(), frame_.payload(bytes).data(), bytes);
+      copy_bytes(logits_.data(), frame_.payload(bytes).data(), bytes);
       values = logits_;
     }
     for (size_t i = 0; i < rows.size(); ++i)
@@ -166,7 +174,7 @@ Status Team::obey(const RankCommand& command, std::span<const std::byte> extra) 
     }
     case RankVerb::kAskRoom: {
       std::vector<uint64_t> droppable(extra.size() / sizeof(uint64_t));
-      std::memcpy(droppable.data(), extra.data(), droppable.size() * sizeof(uint64_t));
+      copy_bytes(droppable.data(), extra.data(), droppable.size() * sizeof(uint64_t));
       for (uint64_t id : droppable) GODWIT_TRY(known(id));
       return unless_short(ranks_.agree(check_room(command.end, droppable)));
     }
@@ -177,8 +185,8 @@ Status Team::obey(const RankCommand& command, std::span<const std::byte> extra) 
                       extra.size());
       std::vector<RankPart> parts(command.parts);
       std::vector<TokenId> tokens((extra.size() - parts_bytes) / sizeof(TokenId));
-      std::memcpy(parts.data(), extra.data(), parts_bytes);
-      std::memcpy(tokens.data(), extra.data() + parts_bytes, tokens.size() * sizeof(TokenId));
+      copy_bytes(parts.data(), extra.data(), parts_bytes);
+      copy_bytes(tokens.data(), extra.data() + parts_bytes, tokens.size() * sizeof(TokenId));
       size_t wanted = 0;
       for (const RankPart& part : parts) {
         GODWIT_TRY(known(part.sequence));

@@ -76,4 +76,18 @@ inline std::vector<TokenId> joined(std::span<const TokenId> a, std::span<const T
   return result;
 }
 
+// A session that is cut off and goes on gives what a cold one gives, and a fork of it the same `tokens` tokens.
+inline void expect_cold_after_rewinding(const Engine& engine, int tokens) {
+  const auto start = prompt(300), more = prompt(50, 3);
+  Session session = engine.start();
+  append(session, start);
+  ASSERT_EQ(value_of(session.generate(greedy(20))).tokens.size(), 20U);
+  session.truncate(200);
+  append(session, more);
+  EXPECT_EQ(value_of(session.generate(greedy(10))).tokens, cold(engine, joined(std::span(start).first(200), more), 10));
+  Session fork = session.fork();
+  EXPECT_EQ(value_of(fork.generate(greedy(tokens))).tokens, value_of(session.generate(greedy(tokens))).tokens);
+  EXPECT_EQ(fork.kv_bytes(), session.kv_bytes());
+}
+
 }  // namespace godwit::engine_test

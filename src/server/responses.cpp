@@ -10,7 +10,7 @@ namespace {
 // An answer is a list of items: messages and calls, one after another.
 class ResponseForm final : public AnswerForm {
  public:
-  ResponseForm(const App& app, const Call& call, const Plan& plan, const ToolUse& tools, Json echo)
+  ResponseForm(const App& app, const Call& call, const Plan& plan, const ToolUse& tools, const Json& echo)
       : stream_(plan.stream), id_(call.id) {
     const GenerateOptions& o = plan.options;
     response_ = {{"id", "resp_" + call.id},
@@ -233,7 +233,7 @@ ApiResult<void> responses(const App& app, const Call& call) {
       {"instructions", nullptr}, {"parallel_tool_calls", true}, {"tool_choice", "auto"}, {"tools", Json::array()}};
   for (auto& item : echo.items())
     if (fields.has(item.key())) item.value() = *fields.find(item.key());
-  auto form = std::make_unique<ResponseForm>(app, call, plan, tools, std::move(echo));
+  auto form = std::make_unique<ResponseForm>(app, call, plan, tools, echo);
   return generate(app, call, std::move(plan), std::move(form));
 }
 
