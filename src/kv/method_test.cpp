@@ -117,7 +117,8 @@ TEST(KvCodec, FormatsAndErrors) {
             0u);
   for (const char* nameless : {"", ":bits=2"})
     EXPECT_EQ(make_kv_format(nameless, 128).error().message,
-              "no KV codec is named ''; there are bf16, f16, f32, gear, kivi, ksort, kvtuner, million, mustafar, q4, q8, think");
+              "no KV codec is named ''; there are bf16, f16, f32, gear, kivi, ksort, kvtuner, million, mustafar, q4, "
+              "q8, think");
   EXPECT_EQ(make_kv_format("f16:bits=2", 128).error().message, "KV codec 'f16' takes no parameters, so not 'bits'");
 }
 

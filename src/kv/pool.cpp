@@ -10,8 +10,8 @@ Result<std::unique_ptr<KvPool>> KvPool::create(Backend& backend, const KvFormat&
   return create(backend, std::span(&format, 1), budget_bytes, slab_memory);
 }
 
-Result<std::unique_ptr<KvPool>> KvPool::create(Backend& backend, std::span<const KvFormat> layers,
-                                               size_t budget_bytes, const SlabMemory& slab_memory) {
+Result<std::unique_ptr<KvPool>> KvPool::create(Backend& backend, std::span<const KvFormat> layers, size_t budget_bytes,
+                                               const SlabMemory& slab_memory) {
   size_t smallest = SIZE_MAX;
   for (const KvFormat& format : layers) smallest = std::min(smallest, format.page_bytes());
   // What has no name cannot be used: some 200 GiB of the smallest pages that there are have one.

@@ -77,8 +77,8 @@ class KvPool {
   static Result<std::unique_ptr<KvPool>> create(Backend& backend, const KvFormat& format, size_t budget_bytes,
                                                 const SlabMemory& slab_memory = {});
   // With a format for each layer. REQUIRES: they differ in bits of K and V only, and there are at most kSlabs - 1.
-  static Result<std::unique_ptr<KvPool>> create(Backend& backend, std::span<const KvFormat> layers,
-                                                size_t budget_bytes, const SlabMemory& slab_memory = {});
+  static Result<std::unique_ptr<KvPool>> create(Backend& backend, std::span<const KvFormat> layers, size_t budget_bytes,
+                                                const SlabMemory& slab_memory = {});
   ~KvPool();  // REQUIRES: no holder is left
   KvPool(const KvPool&) = delete;
   KvPool& operator=(const KvPool&) = delete;

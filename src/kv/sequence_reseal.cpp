@@ -61,8 +61,10 @@ void KvSequence::write_pages(const Head& head, std::span<const PageId> pages, co
                               .open_slab = open ? pool_.open_slab() : beside.data()});
   }
   if (!seals.empty())
-    pool_.backend().kv_seal(
-        {.format = pool_.format(head.layer), .open_slab = beside.data(), .slab = pool_.slab(head.layer), .pages = seals});
+    pool_.backend().kv_seal({.format = pool_.format(head.layer),
+                             .open_slab = beside.data(),
+                             .slab = pool_.slab(head.layer),
+                             .pages = seals});
   pool_.backend().synchronize();
 }
 

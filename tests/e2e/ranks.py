@@ -67,3 +67,17 @@ def processes(process, count):
                 by_rank[int(rank[1])] = int(entry.name)
         time.sleep(0.05)
     return [by_rank[rank] for rank in sorted(by_rank)]
+
+
+def is_alive(pid):
+    try:
+        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2]
+    except OSError:
+        return False
+
+
+def expect_dead(pids):
+    deadline = time.monotonic() + 20  # to die takes time where the cores are busy
+    while any(is_alive(pid) for pid in pids) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not any(is_alive(pid) for pid in pids)

@@ -5,10 +5,9 @@ import os
 import re
 import signal
 import time
-from pathlib import Path
 
 import pytest
-from ranks import Job, processes, story
+from ranks import Job, expect_dead, processes, story
 
 
 @pytest.fixture
@@ -93,13 +92,6 @@ def test_errors_are_said_once(job):
 # --- faults
 
 
-def is_alive(pid):
-    try:
-        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2]
-    except OSError:
-        return False
-
-
 @pytest.mark.parametrize("how,mention", [(signal.SIGKILL, r"rank 2"), (signal.SIGSTOP, r"rank 2 has not")])
 def test_a_lost_rank_ends_the_run_in_time_and_is_named(job, tmp_path, how, mention):
     book = tmp_path / "book"
@@ -119,7 +111,4 @@ def test_a_lost_rank_ends_the_run_in_time_and_is_named(job, tmp_path, how, menti
     finally:
         process.kill()
         process.communicate()
-    deadline = time.monotonic() + 20  # to die takes time where the cores are busy
-    while any(is_alive(pid) for pid in pids) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert not any(is_alive(pid) for pid in pids)
+    expect_dead(pids)

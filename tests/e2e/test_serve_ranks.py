@@ -6,7 +6,7 @@ import threading
 import time
 
 import pytest
-from ranks import Job, processes, story
+from ranks import Job, expect_dead, processes, story
 from serving import Server, until
 
 
@@ -130,5 +130,4 @@ def test_a_lost_rank_fails_its_requests_and_ends_the_server(module_godwit, how):
         else:  # noticed by mpirun, which ends the job
             assert isinstance(end, OSError) or end[0] >= 500
             assert "rank 1" in said
-    for pid in server.pids:
-        assert not os.path.exists(f"/proc/{pid}") or " Z " in open(f"/proc/{pid}/stat").read()
+    expect_dead(server.pids)
