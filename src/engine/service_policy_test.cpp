@@ -31,6 +31,19 @@ constexpr Method kMethods[] = {
     {"snapkv", "100", "chunk", false, "q4:last=128,first=64"},
 };
 
+// What demotes, an engine does for all its requests: pages are then sealed where a policy says so.
+constexpr Method kDemoting[] = {
+    {"mikv:base=infinipot", "25%", "prefill", true, "kivi:k=4,v=4,last=64"},
+    {"mikv:base=snapkv", "192", "chunk", false, "kivi:k=4,v=4,last=0"},
+    {"zipcache", "40%", "prefill", false, "q4:last=64"},
+};
+
+std::vector<Method> all_methods() {
+  std::vector<Method> all(std::begin(kMethods), std::end(kMethods));
+  all.insert(all.end(), std::begin(kDemoting), std::end(kDemoting));
+  return all;
+}
+
 EngineOptions with(const Method& method, int chunk = 64) {
   EngineOptions options = small_engine(chunk);
   options.kv_policy = method.policy;
@@ -45,7 +58,7 @@ std::string name_of(const Method& m) {
 }
 
 TEST(ServicePolicy, BatchedEqualsAlone) {
-  for (const Method& method : kMethods) {
+  for (const Method& method : all_methods()) {
     const Engine engine = open(with(method)), alone = open(with(method));
     auto service = serve(engine, {.most_running = 8});
     Client client(*service);
@@ -70,7 +83,7 @@ TEST(ServicePolicy, WarmEqualsColdAndSharesUntilEntriesAreDropped) {
   const auto tokens = prompt(500);
   const auto exact = cold(open(small_engine()), tokens, 20);
   size_t changed = 0;
-  for (const Method& method : kMethods) {
+  for (const Method& method : all_methods()) {
     const Engine engine = open(with(method));
     auto service = serve(engine);
     Client client(*service);
@@ -164,6 +177,19 @@ TEST(ServicePolicy, RequestsChooseWhatIsAllowed) {
   expect_error(Service::start(engine, {.kv = {.policies = {"lru"}}}), ErrorCode::kInvalidArgument, "lru");
   expect_error(Service::start(engine, {.kv = {.policies = {}, .least_budget = "25%"}}), ErrorCode::kInvalidArgument,
                "do nothing");
+}
+
+TEST(ServicePolicy, AnEngineDropsOrDemotes) {
+  const Engine drops = open(with({"streaming", "25%", "prefill", true, "kivi:k=4,v=4,last=64"}));
+  const Engine demotes = open(with(kDemoting[0]));
+  const auto refused = [](const Engine& engine, const char* policy, const char* mention) {
+    auto service = serve(engine, {.kv = {.policies = {policy}}});
+    expect_error(service->submit(
+                     {.prompt = prompt(200), .options = greedy(2), .principal = {}, .kv = KvChoice{policy, "80%"}}, {}),
+                 ErrorCode::kInvalidArgument, mention);
+  };
+  refused(drops, "mikv", "and it demotes them");
+  refused(demotes, "streaming", "and it drops them");
 }
 
 TEST(ServicePolicy, StatusTellsWhatIsRetained) {

@@ -76,6 +76,13 @@ inline std::vector<TokenId> joined(std::span<const TokenId> a, std::span<const T
   return result;
 }
 
+// A text that says little, a line for each day.
+inline std::string journal(int days) {
+  std::string text;
+  for (int i = 0; i < days; ++i) text += fmt::format("It was day {} of the journey, and the wind blew on.\n\n", i);
+  return text;
+}
+
 // A session that is cut off and goes on gives what a cold one gives, and a fork of it the same `tokens` tokens.
 inline void expect_cold_after_rewinding(const Engine& engine, int tokens) {
   const auto start = prompt(300), more = prompt(50, 3);

@@ -15,9 +15,7 @@ namespace {
 using namespace engine_test;
 
 std::string book() {
-  std::string text;
-  for (int i = 0; i < 400; ++i) text += fmt::format("It was day {} of the journey, and the wind blew on.\n\n", i);
-  return text;
+  return journal(400);
 }
 
 double mean_error(const std::vector<float>& points, size_t width, const std::vector<float>& centroids) {

@@ -18,9 +18,7 @@ namespace {
 using namespace engine_test;
 
 std::string book() {
-  std::string text;
-  for (int i = 0; i < 600; ++i) text += fmt::format("It was day {} of the journey, and the wind blew on.\n\n", i);
-  return text;
+  return journal(600);
 }
 
 SweepOptions small() {

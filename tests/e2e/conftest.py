@@ -114,6 +114,19 @@ def book():
 
 
 @pytest.fixture
+def recall_of(godwit, book, tmp_path):
+    """What is found again of facts planted in 2,048 tokens of the book: recall_of(kinds, facts)(question, *method)."""
+    path = tmp_path / "book.txt"
+    path.write_text(book[:24000], encoding="utf-8")
+
+    def among(kinds, facts):
+        where = ("-f", str(path), "--length", "2048", "--samples", "1", "--kind", kinds, "--facts", str(facts))
+        return lambda question, *method: godwit.json("eval", "recall", *where, "--question", question, *method)[-1]
+
+    return among
+
+
+@pytest.fixture
 def page(book, tmp_path):
     """A file with the first 1,500 characters of the book, about 400 tokens."""
     path = tmp_path / "page.txt"

@@ -1,5 +1,6 @@
 """The page at / in a headless Chromium, and what it asks the server for."""
 
+import contextlib
 import threading
 
 import pytest
@@ -169,13 +170,13 @@ def test_keys(driver, godwit, tmp_path):
         assert "Godwit" in site.answer()
 
 
-def test_status_shows_what_runs(site):
-    site.find("#tab-status").click()
-    site.until(lambda: "No request" in site.text("#others"))
+@contextlib.contextmanager
+def endless_answer(server):
+    """Somebody else's answer, which goes on until the block ends."""
     enough = threading.Event()
 
     def stream():
-        with chat(site.server, max_tokens=100000, extra_body={"ignore_eos": True}) as chunks:
+        with chat(server, max_tokens=100000, extra_body={"ignore_eos": True}) as chunks:
             for _ in chunks:
                 if enough.is_set():
                     return
@@ -183,6 +184,16 @@ def test_status_shows_what_runs(site):
     thread = threading.Thread(target=stream)
     thread.start()
     try:
+        yield
+    finally:
+        enough.set()
+        thread.join(60)
+
+
+def test_status_shows_what_runs(site):
+    site.find("#tab-status").click()
+    site.until(lambda: "No request" in site.text("#others"))
+    with endless_answer(site.server):
         site.until(lambda: "generating" in site.text("#requests tr"))
         row = site.text("#requests tr")
         assert "KiB" in row or "MiB" in row
@@ -190,9 +201,6 @@ def test_status_shows_what_runs(site):
         site.until(lambda: len(site.find("#speed-plot polyline").get_attribute("points").split()) >= 3)
         assert "f16" in site.text("#kv-method") and "100% retained" in site.text("#kv-method")
         assert "blocks" in site.text("#prefix-size") and site.run("return document.getElementById('kv-bar').value") > 0
-    finally:
-        enough.set()
-        thread.join(60)
     site.until(lambda: "No request" in site.text("#others"))
     assert site.complaints() == []
 
@@ -222,23 +230,10 @@ def test_kv_methods(driver, godwit):
         site.set("#budget", "lots")
         site.ask("Hello")
         site.until(lambda: "no KV budget" in site.text(".error"))
-        enough = threading.Event()
-
-        def stream():
-            with chat(server, max_tokens=100000, extra_body={"ignore_eos": True}) as chunks:
-                for _ in chunks:
-                    if enough.is_set():
-                        return
-
-        thread = threading.Thread(target=stream)
-        thread.start()
-        try:
+        with endless_answer(server):
             site.find("#tab-status").click()
             site.until(lambda: "generating" in site.text("#requests tr") and "streaming 25%" in site.text("#requests tr"))
             site.until(lambda: "with streaming" in site.text("#kv-method") and retained("#kv-method") < 90)
-        finally:
-            enough.set()
-            thread.join(60)
         assert [m for m in site.complaints() if "400" not in m] == []
 
 

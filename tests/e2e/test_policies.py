@@ -8,15 +8,8 @@ from conftest import words
 
 
 @pytest.fixture
-def recall(godwit, book, tmp_path):
-    path = tmp_path / "book.txt"
-    path.write_text(book[:24000], encoding="utf-8")
-
-    def ask(question, *method):
-        options = ("--length", "2048", "--kind", "number", "--samples", "1", "--facts", "8", "--question", question)
-        return godwit.json("eval", "recall", "-f", str(path), *options, *method)[-1]
-
-    return ask
+def recall(recall_of):
+    return recall_of("number", 8)
 
 
 QUARTER = ("--kv-budget", "25%")
