@@ -90,18 +90,19 @@ Rounding rounding_of(const Device& device, DType dtype) {
   const std::string& target = device.target();
   if (dtype == DType::kF32 || (target != "AMX_BF16" && target != "AVX512_BF16" && target != "AMX_EMULATED"))
     return Rounding::kNone;
-  const bool in_8_bits = device.phase() == Phase::kDecode || target == "AVX512_BF16";
-  return is_quantized(dtype) && in_8_bits ? Rounding::kEightBits : Rounding::kBf16;
+  if (!is_quantized(dtype)) return Rounding::kBf16;
+  return device.phase() == Phase::kDecode || target == "AVX512_BF16" ? Rounding::kEightBits : Rounding::kTileBits;
 }
 
-Floats rounded_to_8_bits(Floats values, int64_t columns) {
-  for (size_t at = 0; at < values.size(); at += static_cast<size_t>(columns)) {
-    GODWIT_CHECK(columns % 32 == 0);
-    for (size_t block = at; block < at + static_cast<size_t>(columns); block += 32) {
+Floats rounded_to_8_bits(Floats values, int64_t columns, int64_t block) {
+  for (size_t row = 0; row < values.size(); row += static_cast<size_t>(columns)) {
+    const size_t row_end = row + static_cast<size_t>(columns);
+    for (size_t begin = row; begin < row_end; begin += static_cast<size_t>(block)) {
+      const size_t end = std::min(begin + static_cast<size_t>(block), row_end);
       float largest = 0;
-      for (size_t i = block; i < block + 32; ++i) largest = std::max(largest, std::fabs(values[i]));
+      for (size_t i = begin; i < end; ++i) largest = std::max(largest, std::fabs(values[i]));
       const float scale = largest / 127, inverse = largest > 0 ? 127 / largest : 0;
-      for (size_t i = block; i < block + 32; ++i) values[i] = std::nearbyint(values[i] * inverse) * scale;
+      for (size_t i = begin; i < end; ++i) values[i] = std::nearbyint(values[i] * inverse) * scale;
     }
   }
   return values;

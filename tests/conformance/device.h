@@ -52,10 +52,12 @@ enum class Rounding {
   kNone,
   kBf16,       // both
   kEightBits,  // activations alone, per block of 32
+  kTileBits,   // both to 8 bits, per unit of 256
 };
 Rounding rounding_of(const Device& device, DType dtype);
 Floats rounded_to_bf16(Floats values);
-Floats rounded_to_8_bits(Floats values, int64_t columns);
+// Per block of `block` values of a row, or fewer at its end.
+Floats rounded_to_8_bits(Floats values, int64_t columns, int64_t block);
 
 class OnEveryTarget : public testing::TestWithParam<std::string> {};
 

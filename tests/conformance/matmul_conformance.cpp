@@ -28,12 +28,16 @@ Floats stored(DType dtype, const Floats& values, int64_t columns) {
   return out;
 }
 
-Floats largest_of_32(Floats values) {
-  for (size_t block = 0; block < values.size(); block += 32) {
-    float largest = 0;
-    for (size_t i = block; i < block + 32; ++i) largest = std::max(largest, std::fabs(values[i]));
-    std::fill_n(values.begin() + static_cast<ptrdiff_t>(block), 32, largest);
-  }
+// Each value as the largest magnitude of its block of the row.
+Floats largest_of(int64_t block, Floats values, int64_t columns) {
+  for (size_t row = 0; row < values.size(); row += static_cast<size_t>(columns))
+    for (int64_t begin = 0; begin < columns; begin += block) {
+      const std::span some = std::span(values).subspan(row + static_cast<size_t>(begin),
+                                                       static_cast<size_t>(std::min(block, columns - begin)));
+      float largest = 0;
+      for (float value : some) largest = std::max(largest, std::fabs(value));
+      std::fill(some.begin(), some.end(), largest);
+    }
   return values;
 }
 
@@ -57,6 +61,18 @@ Floats run(Device& device, const Case& c, const Floats& x, const Floats& w) {
   return device.read(args.y);
 }
 
+// Rows with a single 1 read the weights that a target multiplies with.
+Floats read_weights(Device& device, const Case& c, const Floats& w) {
+  Floats x(static_cast<size_t>(c.in * c.in));
+  for (int64_t k = 0; k < c.in; ++k) x[static_cast<size_t>(k * c.in + k)] = 1;
+  const Floats columns = run(device, {c.dtype, c.in, c.out, c.in}, x, w);
+  Floats weights(w.size());
+  for (int64_t n = 0; n < c.out; ++n)
+    for (int64_t k = 0; k < c.in; ++k)
+      weights[static_cast<size_t>(n * c.in + k)] = columns[static_cast<size_t>(k * c.out + n)];
+  return weights;
+}
+
 // Targets that round operands are compared with exact products of what they round to. Codes of weights that are
 // multiplied with 8 bits are not negative: what is subtracted again may be as large as the largest of 32 weights.
 void compare(Device& tested, Device& reference, const Case& c) {
@@ -73,8 +89,11 @@ void compare(Device& tested, Device& reference, const Case& c) {
     weights = rounded_to_bf16(weights);
     want = run(reference, plain, rounded_to_bf16(x), weights);
   } else if (rounding == Rounding::kEightBits) {
-    want = run(reference, plain, rounded_to_8_bits(x, c.in), weights);
-    weights = largest_of_32(weights);
+    want = run(reference, plain, rounded_to_8_bits(x, c.in, 32), weights);
+    weights = largest_of(32, weights, c.in);
+  } else if (rounding == Rounding::kTileBits) {  // how far the weights may be off, WeightsExpandExactly says
+    weights = read_weights(tested, c, w);
+    want = run(reference, plain, rounded_to_8_bits(x, c.in, 256), weights);
   } else {
     want = run(reference, c, x, w);
   }
@@ -132,7 +151,8 @@ TEST_P(MatmulTest, RoundingStaysInBounds) {
   const Floats w = random_floats(static_cast<size_t>(c.out * c.in), 2);
   const Floats got = run(tested, c, x, w), want = run(reference, c, x, w);
   const auto length = static_cast<float>(c.in);  // |x| |w| of a row and a column, both of spread 1
-  for (size_t i = 0; i < got.size(); ++i) ASSERT_LE(std::fabs(got[i] - want[i]), 6e-4f * length) << i;
+  const float bound = rounding_of(tested, c.dtype) == Rounding::kTileBits ? 1e-3f : 6e-4f;
+  for (size_t i = 0; i < got.size(); ++i) ASSERT_LE(std::fabs(got[i] - want[i]), bound * length) << i;
 }
 
 TEST_P(MatmulTest, LongRowsAreSummedInTheSameOrderByFewAndManyRows) {
@@ -166,7 +186,8 @@ TEST_P(MatmulTest, EmptyShapesDoNothing) {
   EXPECT_TRUE(run(tested, {DType::kF32, 0, 4, 8}, {}, random_floats(32, 1)).empty());
 }
 
-// A row with a single 1 reads a column of the weights: expansion in registers and in panels must equal dequantize().
+// A row with a single 1 reads a column of the weights: expansion in registers and in panels must equal dequantize(), or
+// be about half a step from it.
 TEST_P(MatmulTest, WeightsExpandExactly) {
   Device tested(GetParam());
   for (DType dtype : weight_types(*tested)) {
@@ -177,11 +198,13 @@ TEST_P(MatmulTest, WeightsExpandExactly) {
     Floats weights = stored(dtype, w, in);
     const Rounding rounding = rounding_of(tested, dtype);
     if (rounding == Rounding::kBf16) weights = rounded_to_bf16(weights);
-    const Floats largest = largest_of_32(weights);
+    const Floats largest = largest_of(rounding == Rounding::kTileBits ? 256 : 32, weights, in);
     // A code of 127, scaled by a rounded 1/127, is 1 up to rounding.
     auto expect_weight = [&](float got, size_t i) {
       if (rounding == Rounding::kEightBits)
         ASSERT_NEAR(got, weights[i], 1e-6f * largest[i]) << "weight " << i;
+      else if (rounding == Rounding::kTileBits)  // of the largest that codes could be, used or not
+        ASSERT_NEAR(got, weights[i], 0.55f * 1.6f * largest[i] / 127) << "weight " << i;
       else
         ASSERT_EQ(got, weights[i]) << "weight " << i;
     };

@@ -24,11 +24,11 @@ struct PanelSink {
 };
 
 template <class Type>
-void expand_rows(const WeightRows& weights, uint16_t* panel, size_t panel_rows) {
+void expand_rows(const WeightRows& weights, void* panel, size_t panel_rows) {
   const WeightRows w = weights;
   for (size_t r = 0; r < w.rows; ++r)
     walk_row<Type>(w.first + r * w.stride, w.k, w.count, w.ahead,
-                   PanelSink{panel + r * kBf16Block, panel_rows * kBf16Block});
+                   PanelSink{static_cast<uint16_t*>(panel) + r * kBf16Block, panel_rows * kBf16Block});
 }
 
 struct ExpandFunctions {

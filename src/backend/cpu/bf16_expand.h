@@ -19,8 +19,8 @@ struct WeightRows {
   size_t ahead;
 };
 
-// Writes block i of row r to panel + (i * panel_rows + r) * 32; the last block is filled up with zeros.
-using ExpandRows = void (*)(const WeightRows& weights, uint16_t* panel, size_t panel_rows);
+// Writes block i of row r to line i * panel_rows + r of the panel; the last block is filled up with zeros.
+using ExpandRows = void (*)(const WeightRows& weights, void* panel, size_t panel_rows);
 // For every type of weights but f32 and i32.
 ExpandRows expand_rows_to_bf16(DType dtype);
 

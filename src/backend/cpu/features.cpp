@@ -34,10 +34,12 @@ bool detect_avx512_bf16() {
          bit(features_leaf(0).ecx, kVnni) && bit(features_leaf(1).eax, kBf16);
 }
 
-bool detect_amx_bf16() {
-  constexpr int kAmxBf16 = 22, kAmxTile = 24;
+bool detect_amx() {
+  constexpr int kAmxBf16 = 22, kAmxTile = 24, kAmxInt8 = 25;
   const Leaf leaf = features_leaf(0);
-  if (!detect_avx512_bf16() || !bit(leaf.edx, kAmxBf16) || !bit(leaf.edx, kAmxTile)) return false;
+  for (int feature : {kAmxBf16, kAmxTile, kAmxInt8})
+    if (!bit(leaf.edx, feature)) return false;
+  if (!detect_avx512_bf16()) return false;
   constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
   return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 }
@@ -47,7 +49,7 @@ bool detect_amx_bf16() {
 bool detect_avx512_bf16() {
   return false;
 }
-bool detect_amx_bf16() {
+bool detect_amx() {
   return false;
 }
 
@@ -60,8 +62,8 @@ bool has_avx512_bf16() {
   return has;
 }
 
-bool has_amx_bf16() {
-  static const bool has = detect_amx_bf16();
+bool has_amx() {
+  static const bool has = detect_amx();
   return has;
 }
 

@@ -24,25 +24,13 @@ struct Panel {
   static constexpr size_t kCellBytes = kOffsetsAt + (kOffsets ? kLine : 0);
   static constexpr size_t kUnitBytes = kGroups * kCellBytes;
 
-  // A unit of which `left` values are there, or more.
-  static HWY_INLINE void load(const std::byte* from, size_t left, WeightUnit<Type>& w) {
-    if constexpr (requires { Type::kSmallBlocks; }) {
-      if (left < kUnitValues) {
-        alignas(64) std::byte padded[Type::kUnitBytes] = {};
-        std::memcpy(padded, from, left / 32 * (Type::kUnitBytes / 8));
-        return Type::load(padded, w);
-      }
-    }
-    Type::load(from, w);
-  }
-
   // Sixteen rows of a unit; `cells` is their half of the first group's cell, `stride` leads to the next group's.
   static void fill_unit(const std::byte* const (&rows)[16], size_t left, std::byte* cells, size_t stride) {
     alignas(64) __m512i codes[4][16];
     __m512i scales[16], offsets[16];
     for (size_t r = 0; r < 16; ++r) {
       WeightUnit<Type> w;
-      load(rows[r], left, w);
+      load_unit<Type>(rows[r], left, w);
 #pragma GCC unroll 4
       for (size_t v = 0; v < 4; ++v) codes[v][r] = w.codes[v];
       if constexpr (kGroups == 16) {

@@ -377,6 +377,19 @@ struct IQ4_XSCodes : SuperBlocks<BlockIQ4_XS> {
   }
 };
 
+// A unit of which `left` values are there, or more.
+template <class Type>
+HWY_INLINE void load_unit(const std::byte* from, size_t left, WeightUnit<Type>& w) {
+  if constexpr (requires { Type::kSmallBlocks; }) {
+    if (left < kUnitValues) {
+      alignas(64) std::byte padded[Type::kUnitBytes] = {};
+      std::memcpy(padded, from, left / 32 * (Type::kUnitBytes / 8));
+      return Type::load(padded, w);
+    }
+  }
+  Type::load(from, w);
+}
+
 }  // namespace
 }  // namespace godwit::cpu
 GODWIT_BF16_END

@@ -30,7 +30,7 @@ struct Extension {
   void (*fill)(Kernels&);
 };
 constexpr Extension kExtensions[] = {
-    {"AMX_BF16", has_amx_bf16, true,
+    {"AMX_BF16", has_amx, true,
      [](Kernels& table) {
        fill_matmul_amx(table);
        fill_attention_amx(table);

@@ -14,7 +14,7 @@ namespace godwit {
 // One round of work on all threads: what was done of it, for whoever keeps the time.
 double fma_round(ThreadPool& pool);            // FLOP in fp32, best SIMD target
 double bf16_dot_round(ThreadPool& pool);       // FLOP with bf16 operands in AVX-512; needs cpu::has_avx512_bf16()
-double tile_round(ThreadPool& pool);           // FLOP in tiles of bf16; needs cpu::has_amx_bf16()
+double tile_round(ThreadPool& pool);           // FLOP in tiles of bf16; needs cpu::has_amx()
 double streamed_tile_round(ThreadPool& pool);  // the same where every tile comes from the second cache
 double read_round(ThreadPool& pool, std::span<const float> aligned64);  // bytes
 

@@ -3,13 +3,13 @@
 // walks K in order, for one row of x as for many.
 #include <utility>
 
+#include "backend/cpu/matmul_amx_int8.h"
 #include "backend/cpu/matmul_panels.h"
+#include "backend/cpu/tile_sums.h"
 #include "backend/cpu/tiles.h"
 
 namespace godwit::cpu {
 namespace {
-
-constexpr size_t kTile = 16;  // rows of a tile, and columns of fp32
 
 GODWIT_BF16_BEGIN
 
@@ -26,37 +26,28 @@ void pack_pairs(const float* const* rows, size_t count, size_t width, size_t beg
   }
 }
 
-// C tiles [weight row][16] to sums[x row][weight row].
-void store_transposed(const float* tiles, size_t count, size_t x_rows, size_t stride, float* sums) {
-  for (size_t i = 0; i < count; ++i) {
-    __m512i v[kTile];
-#pragma GCC unroll 16
-    for (size_t r = 0; r < kTile; ++r) v[r] = _mm512_load_si512(tiles + (i * kTile + r) * kTile);
-    transpose(v);
-#pragma GCC unroll 16
-    for (size_t r = 0; r < kTile; ++r)
-      if (r < x_rows) _mm512_store_si512(sums + r * stride + i * kTile, v[r]);
-  }
-}
-
 GODWIT_BF16_END
 
 template <class Tiles>
 class AmxKernel {
  public:
+  static constexpr size_t kBlock = kBf16Block, kTailBytes = 0;
   static constexpr size_t kPanelRows = 4 * kTile, kChunk = 256, kStep = 128;  // a step's panel: 16 KiB
   static constexpr size_t kPartRows = 2 * kTile, kPartBytes = kPartRows * kChunk * sizeof(uint16_t);
   static constexpr size_t kTileRows = kTile, kBlockTiles = 32;
   static constexpr size_t kTaskRows = 4 * kPanelRows, kRowStep = kTile;
   static constexpr size_t kCarryFloats = kPanelRows * kTile;
   static constexpr size_t kStreamRows = kTile, kStreamBytes = 2 * kPartBytes;
-  static constexpr bool kPromptsIn8Bits = false, kFetchesAhead = true;
+  static constexpr bool kFetchesAhead = true;
 
   explicit AmxKernel(size_t width) : tiles_(shapes(static_cast<int>(width))) {}
 
   static size_t tile_width(size_t, size_t all) { return std::min(all, kTile); }
-  static void pack(const float* const* rows, size_t count, size_t width, size_t k, size_t end, uint16_t* to) {
-    pack_pairs(rows, count, width, k, end, to);
+  static size_t blocks(size_t in) { return (in + kBlock - 1) / kBlock; }
+  static ExpandRows expander(DType dtype) { return expand_rows_to_bf16(dtype); }
+  static bool same_x(DType, DType) { return true; }
+  static void pack(DType, const float* const* rows, size_t count, size_t width, size_t k, size_t end, std::byte* to) {
+    pack_pairs(rows, count, width, k, end, reinterpret_cast<uint16_t*>(to));
   }
 
   // Expanding weights and multiplying tiles are the work of different units: while a part of the weights, 32 rows by
@@ -64,6 +55,7 @@ class AmxKernel {
   void stream(const WeightStream& s) {
     const size_t blocks = (s.rows(0, 0).count + kBf16Block - 1) / kBf16Block;
     auto* buffers = reinterpret_cast<uint16_t*>(s.scratch);
+    const auto* x = reinterpret_cast<const uint16_t*>(s.x);
     Part last{}, next{s.begin, std::min(kPartRows, s.end - s.begin), 0, std::min(kPartBlocks, blocks)};
     for (size_t turn = 0; last.rows + next.rows > 0; ++turn) {
       const uint16_t* panel = buffers + (turn + 1) % 2 * (kPartBytes / sizeof(uint16_t));
@@ -73,7 +65,7 @@ class AmxKernel {
       for (size_t pair = 0; pair < pairs; ++pair) {
         if (next.rows > 0) expand_pair(s, next, 2 * pair, to);
         for (size_t piece = pair * pieces / pairs; piece < (pair + 1) * pieces / pairs; ++piece)
-          multiply_piece(panel, s.x + last.block * kBf16Block * s.width, s.width, piece);
+          multiply_piece(panel, x + last.block * kBf16Block * s.width, s.width, piece);
       }
       if (last.rows > 0 && last.block + last.blocks == blocks) write_part(s.outputs, last);
       last = next;
@@ -93,21 +85,11 @@ class AmxKernel {
         return multiply(step, std::make_integer_sequence<int, 4>());
     }
   }
+  void finish() {}
 
  private:
   static constexpr int kX = 4, kWeights = 5, kSpares = 3;  // tiles 0 to 3 are sums
-  static constexpr size_t kSumStride = kTile * sizeof(float), kTileFloats = kTile * kTile, kTileBytes = 1024;
   static constexpr size_t kStepBlocks = kStep / kBf16Block;
-
-  // What the next block or tile needs, on its way from the second cache to the first. It may not be there.
-  struct Ahead {
-    const void* from;
-    size_t bytes;
-
-    void fetch() const {
-      for (size_t line = 0; line < bytes; line += 64) _mm_prefetch(static_cast<const char*>(from) + line, _MM_HINT_T0);
-    }
-  };
 
   static TileShapes shapes(int width) {
     const TileShape sums{kTile, 4 * width}, x{kTile, 4 * width}, weights{kTile, 64};
@@ -171,14 +153,14 @@ class AmxKernel {
     } else {
       (tiles_.template load<kI>(step.carry + kI * kTileFloats, kSumStride), ...);
     }
-    const uint16_t *panel = step.panel, *x = step.x;
+    const auto *panel = reinterpret_cast<const uint16_t*>(step.panel), *x = reinterpret_cast<const uint16_t*>(step.x);
     const size_t x_stride = 2 * step.width;
     const float* next_carry = step.carry + kCarryFloats;
     for (size_t block = 0; block < step.blocks; ++block, next_carry += kCarryFloats / kStepBlocks) {
       tiles_.template load<kX>(x, x_stride * sizeof(uint16_t));
-      (multiply_tile<kI>(panel, kI == 0   ? Ahead{x + kTile * x_stride, kTileBytes}
-                                : kI == 1 ? Ahead{next_carry, kCarryFloats / kStepBlocks * sizeof(float)}
-                                          : Ahead{nullptr, 0}),
+      (multiply_tile<kI>(panel, kI == 0   ? LinesAhead{x + kTile * x_stride, kTileBytes}
+                                : kI == 1 ? LinesAhead{next_carry, kCarryFloats / kStepBlocks * sizeof(float)}
+                                          : LinesAhead{nullptr, 0}),
        ...);
       panel += kPanelRows * kBf16Block;
       x += kTile * x_stride;
@@ -186,7 +168,8 @@ class AmxKernel {
     if (step.last) {
       alignas(64) float out[kCarryFloats];
       (tiles_.template store<kI>(out + kI * kTileFloats, kSumStride), ...);
-      store_transposed(out, sizeof...(kI), step.x_rows, kPanelRows, step.sums);
+      store_transposed(out, sizeof...(kI), step.outputs.x_rows, kPanelRows, step.sums);
+      step.outputs.write(step.sums, kPanelRows, step.row, step.panel_rows);
     } else {
       (tiles_.template store<kI>(step.carry + kI * kTileFloats, kSumStride), ...);
     }
@@ -194,7 +177,7 @@ class AmxKernel {
 
   // Fetching ahead comes after the load, which the product waits for.
   template <int kI>
-  void multiply_tile(const uint16_t* panel, const Ahead& ahead) {
+  void multiply_tile(const uint16_t* panel, const LinesAhead& ahead) {
     constexpr int kA = kWeights + kI % kSpares;
     tiles_.template load<kA>(panel + kI * kTile * kBf16Block, kBf16Block * sizeof(uint16_t));
     ahead.fetch();
@@ -207,11 +190,11 @@ class AmxKernel {
 }  // namespace
 
 void fill_matmul_amx(Kernels& table) {
-  fill_matmul_of<AmxKernel<AmxTiles>>(table);
+  fill_matmul_of<AmxKernel<AmxTiles>, matmul_panels<AmxInt8Kernel<AmxTiles>>>(table);
 }
 
 void fill_matmul_amx_emulated(Kernels& table) {
-  fill_matmul_of<AmxKernel<EmulatedTiles>>(table);
+  fill_matmul_of<AmxKernel<EmulatedTiles>, matmul_panels<AmxInt8Kernel<EmulatedTiles>>>(table);
 }
 
 }  // namespace godwit::cpu

@@ -25,7 +25,7 @@ void multiply_rows(const PanelStep& step) {
 #pragma GCC unroll 4
     for (size_t c = 0; c < kCols; ++c)
       acc[r][c] = step.first ? _mm512_setzero_ps() : _mm512_load_ps(step.carry + (r * kCols + c) * 16);
-  const uint16_t *panel = step.panel, *x = step.x;
+  const auto *panel = reinterpret_cast<const uint16_t*>(step.panel), *x = reinterpret_cast<const uint16_t*>(step.x);
   for (size_t block = 0; block < step.blocks; ++block) {
     __m512bh weights[kCols];
 #pragma GCC unroll 4
@@ -54,25 +54,31 @@ GODWIT_BF16_END
 
 class Avx512Kernel {
  public:
+  static constexpr size_t kBlock = kBf16Block, kTailBytes = 0;
   static constexpr size_t kPanelRows = kCols, kChunk = 2048, kStep = kChunk;
   static constexpr size_t kTileRows = kRows, kBlockTiles = 32;
   static constexpr size_t kTaskRows = 64, kRowStep = kCols;
   static constexpr size_t kCarryFloats = kRows * kCols * 16;
   static constexpr size_t kStreamRows = kDotXRows, kStreamBytes = 0;
-  static constexpr bool kPromptsIn8Bits = true, kFetchesAhead = false;
+  static constexpr bool kFetchesAhead = false;
 
   explicit Avx512Kernel(size_t) {}
 
   static size_t tile_width(size_t rows, size_t) { return rows; }
-  static void pack(const float* const* rows, size_t count, size_t width, size_t k, size_t end, uint16_t* to) {
-    pack_rows(rows, count, width, k, end, to);
+  static size_t blocks(size_t in) { return (in + kBlock - 1) / kBlock; }
+  static ExpandRows expander(DType dtype) { return expand_rows_to_bf16(dtype); }
+  static bool same_x(DType, DType) { return true; }
+  static void pack(DType, const float* const* rows, size_t count, size_t width, size_t k, size_t end, std::byte* to) {
+    pack_rows(rows, count, width, k, end, reinterpret_cast<uint16_t*>(to));
   }
 
   void multiply(const PanelStep& step) {
     constexpr void (*kByRows[])(const PanelStep&) = {multiply_rows<1>, multiply_rows<2>, multiply_rows<3>,
                                                      multiply_rows<4>, multiply_rows<5>, multiply_rows<6>};
-    kByRows[step.x_rows - 1](step);
+    kByRows[step.outputs.x_rows - 1](step);
+    if (step.last) step.outputs.write(step.sums, kPanelRows, step.row, step.panel_rows);
   }
+  void finish() {}
 
   void stream(const WeightStream& s) {
     const DotRows dot = dot_rows_in_bf16(s.outputs.problem.dtype, s.outputs.x_rows);
@@ -80,7 +86,7 @@ class Avx512Kernel {
     for (size_t row = s.begin; row < s.end; row += kCols) {
       WeightRows weights = s.rows(row, std::min(kCols, s.end - row));
       weights.ahead = kCols * weights.stride;
-      dot(weights, s.x, sums);
+      dot(weights, reinterpret_cast<const uint16_t*>(s.x), sums);
       s.outputs.write(sums, kCols, row, weights.rows);
     }
   }
@@ -89,7 +95,7 @@ class Avx512Kernel {
 }  // namespace
 
 void fill_matmul_bf16(Kernels& table) {
-  fill_matmul_of<Avx512Kernel>(table);
+  fill_matmul_of<Avx512Kernel, matmul_int8>(table);
 }
 
 }  // namespace godwit::cpu

@@ -1,22 +1,28 @@
-// Matrix products with bf16 operands: the loops around a kernel that multiplies a panel of weights, expanded to bf16,
-// with tiles of rows of x.
+// Matrix products of many rows: the loops around a kernel that multiplies a panel of weights, expanded to what it
+// takes, with tiles of rows of x.
 //
-// An output's bits depend on its row of x and its row of weights alone: a kernel sums over K in blocks of 32 in order,
+// An output's bits depend on its row of x and its row of weights alone: a kernel sums over K in blocks in order,
 // whatever the other rows, and sums that leave the registers between two chunks of K are carried in full.
 //
 // A Kernel has
-//   kPanelRows, kChunk      weight rows of a panel, and its values of K; the panel is [kChunk / 32][kPanelRows][32]
+//   kBlock                  values of 64 bytes, a line; kTailBytes, what a row has behind its lines of a chunk or step
+//   kPanelRows, kChunk      weight rows of a panel, and its values of K; the panel is [kChunk / kBlock][kPanelRows]
+//   lines
+//                           and then its rows' tails
 //   kStep                   values of K that all tiles of x pass by before the next ones do; divides kChunk
 //   kTileRows, kBlockTiles  rows of x per tile, and how many tiles' sums are carried at a time
 //   kTaskRows, kRowStep     at most so many weight rows make a task, in multiples of kRowStep
 //   kCarryFloats            sums of a panel with a tile in the kernel's own layout
 //   tile_width(rows, all)   how many rows a tile of `rows` rows is packed as, of `all` rows of x
-//   pack(rows, count, width, k, end, to)   packs values [k, end) of a tile as [block of 32][width * 32], zero-padded
-//   multiply(const PanelStep&)         adds a step's products; the last writes sums[row of x][kPanelRows]
+//   blocks(in)              that `in` values fill
+//   expander(dtype)         expands rows of weights to a panel
+//   pack(dtype, rows, count, width, k, end, to)   packs values [k, end) of a tile for weights of a type as
+//   [block][width]
+//                           lines, zero-padded, and then the rows' tails; same_x(a, b): the same for both types
+//   multiply(const PanelStep&)         adds a step's products, and the last writes its outputs, finish() at the latest
 //   kStreamRows, kStreamBytes, stream(const WeightStream&)   the same sums for up to kStreamRows rows of x, where
 //                           reading the weights is what takes time, with so much scratch
 //   kFetchesAhead           so fast that what it reads and writes next has to be on its way
-//   kPromptsIn8Bits         quantized weights are multiplied in 8 bits in prompts, too, because that is faster
 // and lives for one task on one thread.
 #pragma once
 
@@ -31,14 +37,15 @@
 namespace godwit::cpu {
 
 struct PanelStep {
-  const uint16_t* panel;
-  size_t panel_rows;  // of kPanelRows: those that are there
-  const uint16_t* x;
-  size_t x_rows, width;
-  size_t blocks;  // of 32 values of K; the next tile's lie behind this one's
+  const std::byte* panel;
+  size_t row, panel_rows;  // of kPanelRows: those that are there
+  const std::byte* x;      // the next tile's lies behind this one's
+  size_t width;
+  size_t blocks;
   bool first, last;
   float* carry;
-  float* sums;
+  float* sums;  // room for [row of x][kPanelRows]
+  TileOutputs outputs;
 };
 
 // All weight rows of a task with one tile of x.
@@ -46,7 +53,7 @@ struct WeightStream {
   const std::byte* weight;
   size_t begin, end;  // weight rows
   ExpandRows expand;
-  const uint16_t* x;
+  const std::byte* x;
   size_t width;
   TileOutputs outputs;
   std::byte* scratch;
@@ -69,7 +76,7 @@ class PanelMatmul {
         group_(group),
         first_(group.products.front()),
         in_(static_cast<size_t>(first_.in)),
-        blocks_((in_ + kBf16Block - 1) / kBf16Block) {}
+        blocks_(Kernel::blocks(in_)) {}
 
   void run() {
     if (first_.x.empty()) return;
@@ -80,25 +87,29 @@ class PanelMatmul {
   }
 
  private:
-  static constexpr size_t kChunkBlocks = Kernel::kChunk / kBf16Block, kStepBlocks = Kernel::kStep / kBf16Block;
+  static constexpr size_t kBlock = Kernel::kBlock, kLine = 64;
+  static constexpr size_t kChunkBlocks = Kernel::kChunk / kBlock, kStepBlocks = Kernel::kStep / kBlock;
   static_assert(Kernel::kChunk % 256 == 0, "expanders begin at whole blocks of every type");
-  static_assert(Kernel::kChunk % Kernel::kStep == 0 && Kernel::kStep % kBf16Block == 0);
+  static_assert(Kernel::kChunk % Kernel::kStep == 0 && Kernel::kStep % kBlock == 0);
 
   struct Tile {
     size_t row, rows, width;
     size_t before;  // widths of the job's tiles before it
   };
-  // x of a job: [step of K][tile][block of the step][width * 32]. What passes by a panel in one step lies together, at
-  // no power of two from each other, and the whole of it fits the second cache.
+  // x of a job: [step of K][tile], each as the kernel packs it. What passes by a panel in one step lies together, at no
+  // power of two from each other, and the whole of it fits the second cache.
   struct PackedX {
-    uint16_t* values;
+    std::byte* bytes;
     size_t width;  // of all tiles
     size_t blocks;
 
     size_t step_blocks(size_t block) const { return std::min(kStepBlocks, blocks - block); }
+    size_t step_bytes(size_t block) const { return step_blocks(block) * kLine + Kernel::kTailBytes; }  // of a row
+    size_t row_bytes() const { return blocks * kLine + (blocks + kStepBlocks - 1) / kStepBlocks * Kernel::kTailBytes; }
     // `block` begins a step.
-    uint16_t* at(const Tile& tile, size_t block) const {
-      return values + kBf16Block * (block * width + tile.before * step_blocks(block));
+    std::byte* at(const Tile& tile, size_t block) const {
+      return bytes + width * (block * kLine + block / kStepBlocks * Kernel::kTailBytes) +
+             tile.before * step_bytes(block);
     }
   };
   struct Job {
@@ -118,11 +129,11 @@ class PanelMatmul {
     ExpandRows expand;
 
     Product(const MatmulProblem& of, const Task& in)
-        : problem(of), task(in), weight(of.jobs[in.job->index].weight), expand(expand_rows_to_bf16(of.dtype)) {}
+        : problem(of), task(in), weight(of.jobs[in.job->index].weight), expand(Kernel::expander(of.dtype)) {}
     TileOutputs outputs(const Tile& tile) const { return {problem, tile.row, tile.rows}; }
   };
   struct Scratch {
-    uint16_t* panel;
+    std::byte* panel;
     float *sums, *carry;
   };
 
@@ -144,21 +155,21 @@ class PanelMatmul {
       }
       widths += to.x.width;
     }
-    const size_t values = widths * blocks_ * kBf16Block;
-    auto* to = reinterpret_cast<uint16_t*>(context_.shared_scratch(values * sizeof(uint16_t)));
+    const size_t row_bytes = PackedX{nullptr, 0, blocks_}.row_bytes();
+    std::byte* to = context_.shared_scratch(widths * row_bytes + kLine * jobs_.size());
     for (Job& job : jobs_) {
-      job.x.values = to;
-      to += job.x.width * blocks_ * kBf16Block;
+      job.x.bytes = to;
+      to += (job.x.width * row_bytes + kLine - 1) / kLine * kLine;
     }
     const auto pack = [&](int64_t i) {
       const Tile& tile = tiles_[static_cast<size_t>(i)];
       const PackedX& x = owners[static_cast<size_t>(i)]->x;
       for (size_t block = 0; block < blocks_; block += kStepBlocks)
-        Kernel::pack(first_.x.data() + tile.row, tile.rows, tile.width, block * kBf16Block,
-                     std::min(in_, block * kBf16Block + Kernel::kStep), x.at(tile, block));
+        Kernel::pack(first_.dtype, first_.x.data() + tile.row, tile.rows, tile.width, block * kBlock,
+                     std::min(in_, block * kBlock + Kernel::kStep), x.at(tile, block));
     };
     constexpr size_t kParallelValues = 64 * 1024;
-    if (values >= kParallelValues) {
+    if (widths * in_ >= kParallelValues) {
       context_.pool.parallel_for(static_cast<int64_t>(tiles_.size()), pack);
     } else {
       for (size_t i = 0; i < tiles_.size(); ++i) pack(static_cast<int64_t>(i));
@@ -187,19 +198,20 @@ class PanelMatmul {
   void run_product(const Product& product, int thread) {
     const Task& task = product.task;
     const std::span all = tiles_of(*task.job);
-    if (all.size() == 1 && all.front().rows <= Kernel::kStreamRows) {
-      const Tile& tile = all.front();
-      return Kernel(tile.width)
-          .stream({product.weight, task.begin, task.end, product.expand, task.job->x.values, tile.width,
-                   product.outputs(tile), context_.scratch(thread, Kernel::kStreamBytes)});
+    if constexpr (Kernel::kStreamRows > 0) {
+      if (const Tile& tile = all.front(); all.size() == 1 && tile.rows <= Kernel::kStreamRows)
+        return Kernel(tile.width)
+            .stream({product.weight, task.begin, task.end, product.expand, task.job->x.bytes, tile.width,
+                     product.outputs(tile), context_.scratch(thread, Kernel::kStreamBytes)});
     }
     const size_t panels = (task.end - task.begin + Kernel::kPanelRows - 1) / Kernel::kPanelRows;
     const size_t carried = std::min(all.size(), Kernel::kBlockTiles) * panels;
-    constexpr size_t kPanelBytes = Kernel::kPanelRows * Kernel::kChunk * sizeof(uint16_t);
+    constexpr size_t kPanelBytes =
+        (Kernel::kPanelRows * (kChunkBlocks * kLine + Kernel::kTailBytes) + kLine - 1) / kLine * kLine;
     constexpr size_t kSumsBytes = (Kernel::kPanelRows * Kernel::kTileRows * sizeof(float) + 63) / 64 * 64;
     std::byte* memory =
         context_.scratch(thread, kPanelBytes + kSumsBytes + carried * Kernel::kCarryFloats * sizeof(float));
-    const Scratch scratch{reinterpret_cast<uint16_t*>(memory), reinterpret_cast<float*>(memory + kPanelBytes),
+    const Scratch scratch{memory, reinterpret_cast<float*>(memory + kPanelBytes),
                           reinterpret_cast<float*>(memory + kPanelBytes + kSumsBytes)};
     Kernel kernel(all.front().width);
     for (size_t tile = 0; tile < all.size(); tile += Kernel::kBlockTiles) {
@@ -224,8 +236,7 @@ class PanelMatmul {
     const size_t next = block + kChunkBlocks < blocks_ ? block + kChunkBlocks : block % kChunkBlocks;
     const Tile &first = tiles.front(), &last = tiles.back();
     const auto* begin = reinterpret_cast<const char*>(x.at(first, next));
-    const size_t tile_bytes = kBf16Block * x.step_blocks(next) * sizeof(uint16_t);
-    const size_t lines = (last.before + last.width - first.before) * tile_bytes / 64;
+    const size_t lines = (last.before + last.width - first.before) * x.step_bytes(next) / 64;
     const size_t from = panel * lines / panels, to = (panel + 1) * lines / panels;
     return {begin + from * 64, begin + to * 64, ((to - from) / tiles.size() + 1) * 64};
   }
@@ -234,33 +245,28 @@ class PanelMatmul {
                  size_t block, const Scratch& scratch) {
     const Task& task = product.task;
     const size_t row = task.begin + panel * Kernel::kPanelRows, rows = std::min(Kernel::kPanelRows, task.end - row);
-    const size_t k = block * kBf16Block;
+    const size_t k = block * kBlock;
     const size_t count = std::min(Kernel::kChunk, in_ - k), stride = product.problem.weight_stride;
     product.expand({product.weight + row * stride, stride, rows, k, count, Kernel::kPanelRows * stride}, scratch.panel,
                    Kernel::kPanelRows);
-    PanelStep step{};
-    step.panel = scratch.panel;
-    step.panel_rows = rows;
-    step.sums = scratch.sums;
+    const std::byte* lines = scratch.panel;
     const size_t end = std::min(block + kChunkBlocks, blocks_);
-    for (; block < end; block += step.blocks, step.panel += step.blocks * Kernel::kPanelRows * kBf16Block) {
-      step.blocks = task.job->x.step_blocks(block);
-      step.first = block == 0;
-      step.last = block + step.blocks == blocks_;
-      step.carry = scratch.carry + panel * tiles.size() * Kernel::kCarryFloats;
+    for (size_t blocks; block < end; block += blocks, lines += blocks * Kernel::kPanelRows * kLine) {
+      blocks = task.job->x.step_blocks(block);
+      const bool first = block == 0, last = block + blocks == blocks_;
+      float* carry = scratch.carry + panel * tiles.size() * Kernel::kCarryFloats;
       Upcoming upcoming = upcoming_x(task.job->x, tiles, panel, panels, block);
       for (const Tile& tile : tiles) {
-        step.x = task.job->x.at(tile, block);
-        step.x_rows = tile.rows;
-        step.width = tile.width;
+        const TileOutputs outputs = product.outputs(tile);
         if constexpr (Kernel::kFetchesAhead) {
           upcoming.fetch();
-          if (step.last) product.outputs(tile).fetch(row, rows);
+          if (last) outputs.fetch(row, rows);
         }
-        kernel.multiply(step);
-        if (step.last) product.outputs(tile).write(scratch.sums, Kernel::kPanelRows, row, rows);
-        step.carry += Kernel::kCarryFloats;
+        kernel.multiply({lines, row, rows, task.job->x.at(tile, block), tile.width, blocks, first, last, carry,
+                         scratch.sums, outputs});
+        carry += Kernel::kCarryFloats;
       }
+      kernel.finish();
     }
   }
 
@@ -272,27 +278,36 @@ class PanelMatmul {
   std::vector<Job> jobs_;
 };
 
-// The type and the phase decide, not the number of rows.
 template <class Kernel>
+void matmul_panels(Context& context, const MatmulGroup& group) {
+  const auto same_x = [](const MatmulProblem& a, const MatmulProblem& b) { return Kernel::same_x(a.dtype, b.dtype); };
+  run_together(group, same_x, [&](const MatmulGroup& each) { PanelMatmul<Kernel>(context, each).run(); });
+}
+
+// The type and the phase decide, not the number of rows: quantized weights are multiplied with 8 bits, in prompts as
+// kQuantizedPrompts does.
+using MatmulOf = void(Context&, const MatmulGroup&);
+template <class Kernel, MatmulOf kQuantizedPrompts>
 void matmul_in_phase(Context& context, const MatmulGroup& group) {
-  const auto in_8_bits = [](const MatmulProblem& problem) {
-    return is_quantized(problem.dtype) && (Kernel::kPromptsIn8Bits || problem.phase == Phase::kDecode);
+  const auto same_way = [](const MatmulProblem& a, const MatmulProblem& b) {
+    return is_quantized(a.dtype) == is_quantized(b.dtype);
   };
-  const auto same_way = [&](const MatmulProblem& a, const MatmulProblem& b) { return in_8_bits(a) == in_8_bits(b); };
   run_together(group, same_way, [&](const MatmulGroup& each) {
-    in_8_bits(each.products.front()) ? matmul_int8(context, each) : PanelMatmul<Kernel>(context, each).run();
+    const MatmulProblem& problem = each.products.front();
+    if (!is_quantized(problem.dtype)) return matmul_panels<Kernel>(context, each);
+    problem.phase == Phase::kDecode ? matmul_int8(context, each) : kQuantizedPrompts(context, each);
   });
 }
 
-template <class Kernel>
+template <class Kernel, MatmulOf kQuantizedPrompts>
 void fill_matmul_of(Kernels& table) {
   table.matmul = [](Context& context, const MatmulArgs& args) {
     const MatmulProblem problem = matmul_problem(args);
-    matmul_in_phase<Kernel>(context, {{&problem, 1}});
+    matmul_in_phase<Kernel, kQuantizedPrompts>(context, {{&problem, 1}});
   };
   table.expert_matmul = [](Context& context, const ExpertMatmulArgs& args) {
     const MatmulProblem problem = matmul_problem(args);
-    matmul_in_phase<Kernel>(context, {{&problem, 1}});
+    matmul_in_phase<Kernel, kQuantizedPrompts>(context, {{&problem, 1}});
   };
   table.matmul_all = [](Context& context, std::span<const MatmulArgs> products) {
     std::vector<MatmulProblem> problems;
@@ -301,12 +316,12 @@ void fill_matmul_of(Kernels& table) {
                    args.phase == products.front().phase);
       problems.push_back(matmul_problem(args));
     }
-    if (!problems.empty()) matmul_in_phase<Kernel>(context, {problems});
+    if (!problems.empty()) matmul_in_phase<Kernel, kQuantizedPrompts>(context, {problems});
   };
   table.gated_matmul = [](Context& context, const MatmulArgs& gate, const MatmulArgs& up, GatedRow gated) {
     MatmulProblem problems[] = {matmul_problem(gate), matmul_problem(up)};
     problems[1].gated = gated;
-    matmul_in_phase<Kernel>(context, {problems, true});
+    matmul_in_phase<Kernel, kQuantizedPrompts>(context, {problems, true});
   };
 }
 

@@ -1,9 +1,9 @@
-// The tile unit of x86 (AMX): eight registers of up to 16 rows of 64 bytes, and C += A * B for bf16 numbers. A kernel
-// is a template over AmxTiles, the instructions themselves, or EmulatedTiles, the same arithmetic in plain C++ for
-// machines without the unit.
+// The tile unit of x86 (AMX): eight registers of up to 16 rows of 64 bytes, and C += A * B for numbers of bf16 or 8
+// bits. A kernel is a template over AmxTiles, the instructions themselves, or EmulatedTiles, the same arithmetic in
+// plain C++ for machines without the unit.
 //
 // An object configures the tiles of the thread that makes it and releases them when it dies: make one per task, use it
-// on that thread, and no second one meanwhile. AmxTiles needs has_amx_bf16().
+// on that thread, and no second one meanwhile. AmxTiles needs has_amx().
 #pragma once
 
 #include <array>
@@ -56,6 +56,11 @@ class AmxTiles {
   void dot_bf16() {
     asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kC), "i"(kA), "i"(kB));
   }
+  // C[m][n] += sum over k and four i of A[m][4k + i] * B[k][4n + i]; C in int32, A and B in int8.
+  template <int kC, int kA, int kB>
+  void dot_int8() {
+    asm volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kC), "i"(kA), "i"(kB));
+  }
 
  private:
   struct Config {
@@ -102,12 +107,19 @@ class EmulatedTiles {
   template <int kC, int kA, int kB>
   void dot_bf16() {
     static_assert(kC != kA && kA != kB && kB != kC);
-    dot(kC, kA, kB);
+    add_bf16(kC, kA, kB);
+  }
+  template <int kC, int kA, int kB>
+  void dot_int8() {
+    static_assert(kC != kA && kA != kB && kB != kC);
+    add_int8(kC, kA, kB);
   }
 
  private:
   static constexpr int kRows = 16, kRowBytes = 64;
-  void dot(int c, int a, int b);
+  int columns(int c, int a, int b) const;  // of C, all three fitting together
+  void add_bf16(int c, int a, int b);
+  void add_int8(int c, int a, int b);
 
   TileShapes shapes_;
   alignas(64) std::byte tiles_[8][kRows][kRowBytes] = {};

@@ -65,6 +65,51 @@ TEST(EmulatedTiles, MultiplyMatrices) {
   for (const Shape& shape : kShapes) agrees_with_double<EmulatedTiles>(shape);
 }
 
+template <class Tiles>
+std::vector<int32_t> run_int8(const Shape& shape, const std::vector<int8_t>& a, const std::vector<int8_t>& b) {
+  TileShapes shapes;
+  shapes[1] = {shape.m, 4 * shape.n};
+  shapes[2] = {shape.m, shape.k};
+  shapes[6] = {shape.k / 4, 4 * shape.n};
+  std::vector<int32_t> c(static_cast<size_t>(shape.m * shape.n), 5);
+  Tiles tiles(shapes);
+  tiles.template load<1>(c.data(), 4 * static_cast<size_t>(shape.n));
+  tiles.template load<2>(a.data(), static_cast<size_t>(shape.k));
+  tiles.template load<6>(b.data(), 4 * static_cast<size_t>(shape.n));
+  tiles.template dot_int8<1, 2, 6>();
+  tiles.template dot_int8<1, 2, 6>();
+  tiles.template store<1>(c.data(), 4 * static_cast<size_t>(shape.n));
+  return c;
+}
+
+template <class Tiles>
+void multiplies_whole_numbers() {
+  std::mt19937 generator(3);
+  for (const Shape& shape : {Shape{16, 16, 64}, Shape{16, 1, 64}, Shape{1, 16, 64}, Shape{5, 3, 8}}) {
+    std::vector<int8_t> a(static_cast<size_t>(shape.m * shape.k)), b(static_cast<size_t>(shape.n * shape.k));
+    for (int8_t& value : a) value = static_cast<int8_t>(generator());
+    for (int8_t& value : b) value = static_cast<int8_t>(generator());
+    const std::vector<int32_t> c = run_int8<Tiles>(shape, a, b);
+    for (int m = 0; m < shape.m; ++m)
+      for (int n = 0; n < shape.n; ++n) {
+        int sum = 5;
+        for (int k = 0; k < shape.k; ++k)
+          sum +=
+              2 * a[static_cast<size_t>(m * shape.k + k)] * b[static_cast<size_t>(k / 4 * 4 * shape.n + 4 * n + k % 4)];
+        ASSERT_EQ(c[static_cast<size_t>(m * shape.n + n)], sum) << m << " " << n;
+      }
+  }
+}
+
+TEST(EmulatedTiles, MultiplyWholeNumbers) {
+  multiplies_whole_numbers<EmulatedTiles>();
+}
+
+TEST(AmxTiles, MultiplyWholeNumbers) {
+  if (!has_amx()) GTEST_SKIP() << "no tile unit";
+  multiplies_whole_numbers<AmxTiles>();
+}
+
 TEST(EmulatedTiles, RoundAsTheManualSays) {
   const uint16_t big = float_to_bf16(0x1p24F), one = float_to_bf16(1), tiny = 1;
   // Even terms 2^24 and 1 lose the 1, odd terms 1 and 1 make 2, so 2^24 + 2 is added to 1, twice. Term by term the
@@ -85,7 +130,7 @@ TEST(EmulatedTilesDeathTest, ShapesMustFit) {
 }
 
 TEST(AmxTiles, MultiplyMatricesAsTheEmulationDoes) {
-  if (!has_amx_bf16()) GTEST_SKIP() << "no tile unit";
+  if (!has_amx()) GTEST_SKIP() << "no tile unit";
   std::mt19937 generator(2);
   for (const Shape& shape : kShapes) {
     agrees_with_double<AmxTiles>(shape);

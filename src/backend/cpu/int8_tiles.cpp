@@ -1,0 +1,230 @@
+#include "backend/cpu/int8_tiles.h"
+
+#include <algorithm>
+
+#include "backend/cpu/int8_function-inl.h"
+
+GODWIT_BF16_BEGIN
+namespace godwit::cpu {
+namespace {
+
+constexpr float kNothing = 1e-30F;  // and less
+
+HWY_INLINE __m512i magnitude_bits(__m512 values) {
+  return _mm512_andnot_si512(_mm512_set1_epi32(INT32_MIN), _mm512_castps_si512(values));
+}
+// Compared as whole numbers, magnitudes keep their order, and NaN is the largest.
+HWY_INLINE float largest_magnitude(__m512i bits) {
+  return _mm_cvtss_f32(_mm_castsi128_ps(_mm_cvtsi32_si128(static_cast<int>(_mm512_reduce_max_epu32(bits)))));
+}
+HWY_INLINE float inverse_step(float largest) {
+  return largest < kNothing ? 0 : 127 / largest;
+}
+HWY_INLINE float step(float largest) {
+  return largest < kNothing ? 0 : largest / 127;
+}
+
+// --- weights
+
+// A weight is factor * (code - constant) + offset steps. Codes times a power of two take the upper bits of 16, so that
+// the upper bits of their product with a factor are the weight in 32nds or 64ths of a step.
+template <class Type>
+struct Rounded {
+  static constexpr XLayout kX = Type::kX;
+  static constexpr bool kOffsets = kX.offsets != Offsets::kNone;
+  static constexpr int kConstant = kOffsets ? 0 : kX.constant;
+  static constexpr int kLargest = std::max(kConstant, Type::kLargestCode - kConstant);
+  static constexpr int kShift = kLargest <= 4    ? 5
+                                : kLargest <= 8  ? 4
+                                : kLargest <= 16 ? 3
+                                : kLargest <= 32 ? 2
+                                : kLargest <= 64 ? 1
+                                                 : 0;
+  static constexpr int kFraction = kOffsets ? 5 : 6;  // codes may span twice what weights do
+  static constexpr bool kTables = Type::kLargestCode <= 15;
+
+  struct Unit {  // of each group
+    __m512i factors, offsets;
+    float scale;
+  };
+
+  static HWY_INLINE __m512 widened(__m256 v) { return _mm512_zextps256_ps512(v); }
+  static HWY_INLINE __m512 widened(__m512 v) { return v; }
+  static HWY_INLINE __m512i whole(__m512 v) {
+    return _mm512_castsi256_si512(_mm512_cvtsepi32_epi16(_mm512_cvtps_epi32(v)));
+  }
+
+  static HWY_INLINE Unit unit(const WeightUnit<Type>& w) {
+    const __m512 scales = widened(w.scales);
+    const __m512 range = _mm512_mul_ps(scales, _mm512_set1_ps(kLargest));
+    constexpr auto kFactorOne = static_cast<float>(1 << (8 + kFraction - kShift));
+    if constexpr (kOffsets) {
+      __m512 offsets = widened(w.offsets);
+      if (kX.offsets == Offsets::kSubtracted) offsets = _mm512_sub_ps(_mm512_setzero_ps(), offsets);
+      const float largest =
+          largest_magnitude(_mm512_max_epu32(magnitude_bits(offsets), magnitude_bits(_mm512_add_ps(range, offsets))));
+      const float inverse = inverse_step(largest);
+      return {whole(_mm512_mul_ps(scales, _mm512_set1_ps(inverse * kFactorOne))),
+              whole(_mm512_mul_ps(offsets, _mm512_set1_ps(inverse * (1 << kFraction)))), step(largest)};
+    } else {
+      const float largest = largest_magnitude(magnitude_bits(range));
+      return {whole(_mm512_mul_ps(scales, _mm512_set1_ps(inverse_step(largest) * kFactorOne))), _mm512_setzero_si512(),
+              step(largest)};
+    }
+  }
+
+  // 16-bit lanes that name the group of each.
+  struct Lanes {
+    alignas(64) uint16_t group[32];
+  };
+  static HWY_INLINE __m512i pick(__m512i of_groups, const Lanes& lanes) {
+    return _mm512_permutexvar_epi16(_mm512_load_si512(lanes.group), of_groups);
+  }
+  static HWY_INLINE __m512i weights(__m512i high_codes, __m512i factors, __m512i offsets) {
+    __m512i fine = _mm512_mulhrs_epi16(high_codes, factors);
+    if constexpr (kOffsets) fine = _mm512_add_epi16(fine, offsets);
+    return _mm512_mulhrs_epi16(fine, _mm512_set1_epi16(1 << (15 - kFraction)));
+  }
+  static constexpr size_t group_at(size_t place) { return kX.order[place] / kX.group_places(); }
+
+  // The weights of codes 0 to 15 in each group: four groups to a vector.
+  struct Levels {
+    alignas(32) int16_t high[16];
+    Lanes pairs[8];  // groups 2 i and 2 i + 1
+    constexpr Levels() : high(), pairs() {
+      for (int code = 0; code < 16; ++code) high[code] = static_cast<int16_t>((code - kConstant) * (1 << (7 + kShift)));
+      for (size_t pair = 0; pair < 8; ++pair)
+        for (size_t lane = 0; lane < 32; ++lane) pairs[pair].group[lane] = static_cast<uint16_t>(2 * pair + lane / 16);
+    }
+  };
+  static constexpr Levels kLevels{};
+
+  static HWY_INLINE __m512i table_of_two(const Unit& unit, __m512i levels, size_t pair) {
+    return weights(levels, pick(unit.factors, kLevels.pairs[pair]), pick(unit.offsets, kLevels.pairs[pair]));
+  }
+  template <size_t kVector>
+  static HWY_INLINE __m512i look_up(const __m512i* tables, __m512i codes) {
+    constexpr size_t kAt = 4 * kVector, a = group_at(kAt), b = group_at(kAt + 1), c = group_at(kAt + 2),
+                     d = group_at(kAt + 3);
+    static_assert(a / 4 == b / 4 && c / 4 == d / 4);
+    return _mm512_shuffle_epi8(
+        _mm512_shuffle_i32x4(tables[a / 4], tables[c / 4], a % 4 | b % 4 << 2 | c % 4 << 4 | d % 4 << 6), codes);
+  }
+  static HWY_INLINE void store_by_tables(const WeightUnit<Type>& w, const Unit& unit, std::byte* to, size_t stride) {
+    const __m512i levels = _mm512_broadcast_i64x4(_mm256_load_si256(reinterpret_cast<const __m256i*>(kLevels.high)));
+    const __m512i in_order = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7);
+    __m512i tables[kX.groups / 4];
+#pragma GCC unroll 4
+    for (size_t i = 0; i < kX.groups / 4; ++i)
+      tables[i] = _mm512_permutexvar_epi64(
+          in_order, _mm512_packs_epi16(table_of_two(unit, levels, 2 * i), table_of_two(unit, levels, 2 * i + 1)));
+    _mm512_store_si512(to, look_up<0>(tables, w.codes[0]));
+    _mm512_store_si512(to + stride, look_up<1>(tables, w.codes[1]));
+    _mm512_store_si512(to + 2 * stride, look_up<2>(tables, w.codes[2]));
+    _mm512_store_si512(to + 3 * stride, look_up<3>(tables, w.codes[3]));
+  }
+
+  // Wider codes are multiplied one by one.
+  struct Places {
+    Lanes vectors[4];
+    constexpr Places() : vectors() {
+      for (size_t vector = 0; vector < 4; ++vector)
+        for (size_t lane = 0; lane < 32; ++lane)
+          vectors[vector].group[lane] = static_cast<uint16_t>(group_at(4 * vector + lane / 8));
+    }
+  };
+  static constexpr Places kPlaces{};
+
+  static HWY_INLINE __m512i high_codes(__m512i in_upper_bytes) {
+    if constexpr (kShift == 0) return _mm512_srai_epi16(in_upper_bytes, 1);
+    return _mm512_slli_epi16(in_upper_bytes, std::max(kShift, 1) - 1);
+  }
+  static HWY_INLINE void store_by_products(const WeightUnit<Type>& w, const Unit& unit, std::byte* to, size_t stride) {
+    const __m512i zero = _mm512_setzero_si512();
+#pragma GCC unroll 4
+    for (size_t v = 0; v < 4; ++v, to += stride) {
+      const __m512i codes = _mm512_sub_epi8(w.codes[v], _mm512_set1_epi8(static_cast<char>(kConstant)));
+      const __m512i factors = pick(unit.factors, kPlaces.vectors[v]), offsets = pick(unit.offsets, kPlaces.vectors[v]);
+      const __m512i low = high_codes(_mm512_unpacklo_epi8(zero, codes));
+      const __m512i high = high_codes(_mm512_unpackhi_epi8(zero, codes));
+      _mm512_store_si512(to, _mm512_packs_epi16(weights(low, factors, offsets), weights(high, factors, offsets)));
+    }
+  }
+
+  static void expand(const WeightRows& rows, void* panel, size_t panel_rows) {
+    const WeightRows from = rows;
+    auto* lines = static_cast<std::byte*>(panel);
+    auto* scales = reinterpret_cast<float*>(lines + kUnitValues * panel_rows);
+    const std::byte* first = from.first + from.k / kUnitValues * Type::kUnitBytes;
+    for (size_t r = 0; r < from.rows; ++r, lines += kInt8Block) {
+      const std::byte* bytes = first + r * from.stride;
+      for (size_t line = 0; line < Type::kUnitBytes; line += 64)
+        _mm_prefetch(reinterpret_cast<const char*>(bytes + from.ahead) + line, _MM_HINT_T1);
+      WeightUnit<Type> w;
+      load_unit<Type>(bytes, from.count, w);
+      const Unit rounded = unit(w);
+      scales[r] = rounded.scale;
+      if constexpr (kTables) {
+        store_by_tables(w, rounded, lines, panel_rows * kInt8Block);
+      } else {
+        store_by_products(w, rounded, lines, panel_rows * kInt8Block);
+      }
+    }
+  }
+};
+
+struct TileFunctions {
+  template <class Type>
+  static const Int8TileType& of() {
+    static constexpr Int8TileType type{Type::kX, Rounded<Type>::expand};
+    return type;
+  }
+};
+
+// --- activations
+
+// Rounds a unit of which `count` values are there.
+HWY_INLINE float round_x(const float* x, size_t count, const XLayout& layout, int8_t* codes) {
+  __m512 values[kUnitChunks];
+  __m512i largest = _mm512_setzero_si512();
+#pragma GCC unroll 16
+  for (size_t i = 0; i < kUnitChunks; ++i) {
+    const size_t left = count > 16 * i ? count - 16 * i : 0;
+    values[i] = left == 0 ? _mm512_setzero_ps() : _mm512_maskz_loadu_ps(first_floats(left), x + 16 * i);
+    largest = _mm512_max_epu32(largest, magnitude_bits(values[i]));
+  }
+  const float magnitude = largest_magnitude(largest);
+  const __m512 inverse = _mm512_set1_ps(inverse_step(magnitude));
+#pragma GCC unroll 16
+  for (size_t i = 0; i < kUnitChunks; ++i)
+    _mm_store_si128(reinterpret_cast<__m128i*>(codes + 16 * layout.places[i]),
+                    _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(_mm512_mul_ps(values[i], inverse))));
+  return step(magnitude);
+}
+
+}  // namespace
+
+void pack_int8_tiles(const XLayout& layout, const float* const* rows, size_t count, size_t width, size_t begin,
+                     size_t end, std::byte* to) {
+  alignas(64) int8_t codes[16][kUnitValues];
+  auto* scales = reinterpret_cast<float*>(to + kUnitValues * width);
+  for (size_t r = 0; r < count; ++r) scales[r] = round_x(rows[r] + begin, end - begin, layout, codes[r]);
+  for (size_t r = count; r < width; ++r) scales[r] = 0;
+  const __mmask16 lanes = first_floats(width);
+  for (size_t block = 0; block < kInt8UnitBlocks; ++block) {
+    __m512i v[16];
+#pragma GCC unroll 16
+    for (size_t r = 0; r < 16; ++r)
+      v[r] = r < count ? _mm512_load_si512(codes[r] + kInt8Block * block) : _mm512_setzero_si512();
+    transpose(v);
+#pragma GCC unroll 16
+    for (size_t four = 0; four < 16; ++four, to += 4 * width) _mm512_mask_storeu_epi32(to, lanes, v[four]);
+  }
+}
+
+const Int8TileType& int8_tile_type(DType dtype) {
+  return int8_function<TileFunctions>(dtype);
+}
+
+}  // namespace godwit::cpu
+GODWIT_BF16_END
