@@ -41,9 +41,9 @@ struct RopeArgs {
   RopeStyle style = RopeStyle::kHalves;
 };
 
-// What a step is for. A back-end may multiply quantized weights in another way for each (the targets AVX512_BF16 and
-// AMX_BF16 do: bf16 operands in prefill, activations of 8 bits in decode; others ignore it). Rows of one phase have the
-// same bits whatever else is in the call; the two phases differ by rounding.
+// What a step is for. A back-end may multiply quantized weights in another way for each (the targets AMX_BF16 and
+// AMX_INT8 do: operands of bf16, or of 8 bits per 256 values, in prefill, activations of 8 bits per 32 in decode; others
+// ignore it). Rows of one phase have the same bits whatever else is in the call; the two phases differ by rounding.
 enum class Phase : uint8_t {
   kPrefill,  // tokens that are given: prompts and scoring
   kDecode,   // tokens that were sampled, one per sequence and step
@@ -175,7 +175,7 @@ struct CpuOptions {
 };
 Result<std::unique_ptr<Backend>> make_cpu_backend(const CpuOptions& options);
 std::span<const std::string> cpu_simd_targets();  // what this machine runs, best first, without "reference"
-// The best of them that multiplies in fp32 alone; better ones (AMX_BF16, AVX512_BF16) round operands to bf16.
+// The best of them that multiplies in fp32 alone; better ones (AMX_INT8, AMX_BF16, AVX512_BF16) round operands.
 const std::string& cpu_fp32_target();
 
 // For tests: wraps a CPU back-end whose memory can be touched only while one of its operations runs.

@@ -88,10 +88,10 @@ std::string way_name(const testing::TestParamInfo<Way>& info) {
 
 Rounding rounding_of(const Device& device, DType dtype) {
   const std::string& target = device.target();
-  if (dtype == DType::kF32 || (target != "AMX_BF16" && target != "AVX512_BF16" && target != "AMX_EMULATED"))
-    return Rounding::kNone;
+  if (dtype == DType::kF32 || (!target.starts_with("AMX_") && target != "AVX512_BF16")) return Rounding::kNone;
   if (!is_quantized(dtype)) return Rounding::kBf16;
-  return device.phase() == Phase::kDecode || target == "AVX512_BF16" ? Rounding::kEightBits : Rounding::kTileBits;
+  if (device.phase() == Phase::kDecode || target == "AVX512_BF16") return Rounding::kEightBits;
+  return target != "AMX_BF16" && dtype_bytes(dtype, 256) * 8 <= 5 * 256 ? Rounding::kTileBits : Rounding::kBf16;
 }
 
 Floats rounded_to_8_bits(Floats values, int64_t columns, int64_t block) {

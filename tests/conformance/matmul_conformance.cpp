@@ -144,15 +144,19 @@ TEST_P(MatmulTest, AgreesWithReferenceForEveryShapeOfOutputs) {
 
 // Rounding both factors of each term to bf16 costs at most 2^-8 of it; random errors add up to far less. Rounding x to
 // 8 bits costs at most half of 1/127 of the largest of 32 per term: a deviation of 0.0052, 1.2e-4 of the length here.
+// Rounding both per 256, where the largest is about three times the spread: 0.0095, 2.1e-4.
 TEST_P(MatmulTest, RoundingStaysInBounds) {
   Device tested(GetParam()), reference("reference");
-  const Case c{DType::kQ8_0, 20, 30, 2048};
-  const Floats x = random_floats(static_cast<size_t>(c.rows * c.in), 1);
-  const Floats w = random_floats(static_cast<size_t>(c.out * c.in), 2);
-  const Floats got = run(tested, c, x, w), want = run(reference, c, x, w);
-  const auto length = static_cast<float>(c.in);  // |x| |w| of a row and a column, both of spread 1
-  const float bound = rounding_of(tested, c.dtype) == Rounding::kTileBits ? 1e-3f : 6e-4f;
-  for (size_t i = 0; i < got.size(); ++i) ASSERT_LE(std::fabs(got[i] - want[i]), bound * length) << i;
+  for (DType dtype : {DType::kQ8_0, DType::kQ4_0}) {
+    const Case c{dtype, 20, 30, 2048};
+    const Floats x = random_floats(static_cast<size_t>(c.rows * c.in), 1);
+    const Floats w = random_floats(static_cast<size_t>(c.out * c.in), 2);
+    const Floats got = run(tested, c, x, w), want = run(reference, c, x, w);
+    const auto length = static_cast<float>(c.in);  // |x| |w| of a row and a column, both of spread 1
+    const float bound = rounding_of(tested, dtype) == Rounding::kTileBits ? 1e-3f : 6e-4f;
+    for (size_t i = 0; i < got.size(); ++i)
+      ASSERT_LE(std::fabs(got[i] - want[i]), bound * length) << dtype_name(dtype) << " " << i;
+  }
 }
 
 TEST_P(MatmulTest, LongRowsAreSummedInTheSameOrderByFewAndManyRows) {

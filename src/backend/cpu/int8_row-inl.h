@@ -72,9 +72,10 @@ struct GroupSums {
   }
 };
 
-// Rows are read one after the other, as they lie in memory: four at a time would be half as fast. This many bytes
-// before they are needed, lines are asked for; pages end the hardware's own prefetching.
-constexpr size_t kAhead = 3072;
+// Rows are read one after the other, as they lie in memory: four at a time would be half as fast. These many bytes
+// before they are needed, lines are asked for, from memory and then from the second cache; pages end the hardware's own
+// prefetching, and the first cache has too few requests of its own under way for all of memory's latency.
+constexpr size_t kFarAhead = 8192, kAhead = 2048;
 
 // A weight row on its way through its units, and its sums with kRows rows of x.
 template <class Type, size_t kRows>
@@ -90,8 +91,10 @@ struct RowWalk {
 
   HWY_INLINE void walk(const Int8Weights& w, const XUnit* x, size_t units) {
     for (size_t k = kUnitValues; k <= w.in; k += kUnitValues, from += Type::kUnitBytes, ++x) {
-      for (size_t line = 0; line < Type::kUnitBytes; line += 64)
+      for (size_t line = 0; line < Type::kUnitBytes; line += 64) {
+        _mm_prefetch(reinterpret_cast<const char*>(from) + kFarAhead + line, _MM_HINT_T1);
         _mm_prefetch(reinterpret_cast<const char*>(from) + kAhead + line, _MM_HINT_T0);
+      }
       multiply(from, x, units);
     }
     if constexpr (requires { Type::kSmallBlocks; }) {

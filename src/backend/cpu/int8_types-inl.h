@@ -82,7 +82,7 @@ HWY_INLINE int load_4(const void* from) {
   return bytes;
 }
 
-// Numbers of four bytes or two, from eight blocks. (GCC makes _mm_setr_* of them by way of memory.)
+// Numbers of four bytes, from eight blocks. (GCC makes _mm_setr_* of them by way of memory.)
 HWY_INLINE __m128i four_of_4(const std::byte* from, size_t stride) {
   const __m128i two = _mm_insert_epi32(_mm_cvtsi32_si128(load_4(from)), load_4(from + stride), 1);
   return _mm_insert_epi32(_mm_insert_epi32(two, load_4(from + 2 * stride), 2), load_4(from + 3 * stride), 3);
@@ -92,17 +92,16 @@ HWY_INLINE __m256i eight_of_4(const std::byte* from) {
   return _mm256_inserti128_si256(_mm256_castsi128_si256(four_of_4(from, kStride)),
                                  four_of_4(from + 4 * kStride, kStride), 1);
 }
+// By way of general registers: vector units have enough to do.
+template <class Stored>
+HWY_INLINE int64_t four_scales(const Stored* b) {
+  uint64_t low = b[0].d | static_cast<uint64_t>(b[1].d) << 16, high = b[2].d | static_cast<uint64_t>(b[3].d) << 16;
+  asm("" : "+r"(low), "+r"(high));
+  return static_cast<int64_t>(low | high << 32);
+}
 template <class Stored>
 HWY_INLINE __m256 f16_scales(const Stored* b) {
-  __m128i d = _mm_cvtsi32_si128(b[0].d);
-  d = _mm_insert_epi16(d, b[1].d, 1);
-  d = _mm_insert_epi16(d, b[2].d, 2);
-  d = _mm_insert_epi16(d, b[3].d, 3);
-  d = _mm_insert_epi16(d, b[4].d, 4);
-  d = _mm_insert_epi16(d, b[5].d, 5);
-  d = _mm_insert_epi16(d, b[6].d, 6);
-  d = _mm_insert_epi16(d, b[7].d, 7);
-  return _mm256_cvtph_ps(d);
+  return _mm256_cvtph_ps(_mm_set_epi64x(four_scales(b + 4), four_scales(b)));
 }
 
 // Scales and offsets side by side, f16 both.

@@ -30,9 +30,14 @@ struct Extension {
   void (*fill)(Kernels&);
 };
 constexpr Extension kExtensions[] = {
+    {"AMX_INT8", has_amx, true,
+     [](Kernels& table) {
+       fill_matmul_amx_int8(table);
+       fill_attention_amx(table);
+     }},
     {"AMX_BF16", has_amx, true,
      [](Kernels& table) {
-       fill_matmul_amx(table);
+       fill_matmul_amx_bf16(table);
        fill_attention_amx(table);
      }},
     {"AVX512_BF16", has_avx512_bf16, true,

@@ -38,7 +38,7 @@ Buffer aligned_buffer(size_t bytes);
 using GatedRow = void (*)(const float* gate, const float* up, float* out, int64_t count);
 
 struct Kernels {
-  std::string target;  // "AMX_BF16", "AVX3", …, "reference"
+  std::string target;  // "AMX_INT8", "AVX3", …, "reference"
 
   void (*embed)(Context&, Tensor tokens, Tensor table, float scale, Tensor out) = nullptr;
   void (*gather_rows)(Context&, Tensor x, Tensor rows, Tensor out) = nullptr;
@@ -76,7 +76,8 @@ void fill_observe(Kernels& table);      // observe
 // These replace entries by kernels with bf16 operands and fp32 sums: in AVX-512, in tiles, in emulated tiles. The
 // machine must have what features.h says.
 void fill_matmul_bf16(Kernels& table);  // matmul, expert_matmul
-void fill_matmul_amx(Kernels& table);
+void fill_matmul_amx_bf16(Kernels& table);
+void fill_matmul_amx_int8(Kernels& table);  // weights of few bits in tiles of 8 bits
 void fill_matmul_amx_emulated(Kernels& table);
 void fill_attention_bf16(Kernels& table);  // attention, finish_attention
 void fill_attention_amx(Kernels& table);
@@ -96,7 +97,7 @@ void kv_export(const KvFormat& format, const std::byte* slab, PageId page, std::
 void kv_import(const KvFormat& format, std::byte* slab, PageId page, std::span<const std::byte> canonical);
 
 // The table of a target named by cpu_simd_targets(), "reference", or "" for the best. Not listed there, for tests:
-// "AMX_EMULATED", the kernels of AMX_BF16 on a machine with AVX512_BF16.
+// "AMX_EMULATED", the kernels of AMX_INT8 on a machine with AVX512_BF16.
 Result<Kernels> kernels_for(const std::string& target);
 
 }  // namespace godwit::cpu

@@ -109,7 +109,7 @@ Result<MachineLimits> measure_limits(int threads, const std::string& simd) {
   std::fill(memory.begin(), memory.end(), 1.0F);
   ThreadPool pool(threads);
   MachineLimits limits;
-  if (kernels.target == "AMX_BF16") {
+  if (kernels.target == "AMX_INT8" || kernels.target == "AMX_BF16") {
     limits.fma_unit = "bf16 tiles from registers";
     limits.fma_flops_per_second = best_rate([&] { return tile_round(pool); });
     limits.streamed_flops_per_second = best_rate([&] { return streamed_tile_round(pool); });

@@ -1,6 +1,6 @@
-// y^T = W x^T in tiles: 16 weight rows of 32 values are an A as they lie in the panel, 16 rows of x a B. A panel of
-// four A tiles shares each B, so that of five tile loads four hit the first cache; a sum is one tile register that
-// walks K in order, for one row of x as for many.
+// y^T = W x^T in tiles: 16 weight rows of 32 values are an A as they lie in the panel, 16 rows of x a B. Two of each
+// make four sums, so that a product costs one tile load, and half of those hit the first cache; a sum is one tile
+// register that walks K in order, for one row of x as for many.
 #include <utility>
 
 #include "backend/cpu/matmul_amx_int8.h"
@@ -13,10 +13,12 @@ namespace {
 
 GODWIT_BF16_BEGIN
 
-// B wants pairs of values of K together: [block][16 pairs][width][2].
-void pack_pairs(const float* const* rows, size_t count, size_t width, size_t begin, size_t end, uint16_t* to) {
+// B wants pairs of values of K together: [block][16 pairs][width][2], blocks `stride` bytes apart.
+void pack_pairs(const float* const* rows, size_t count, size_t width, size_t begin, size_t end, std::byte* first,
+                size_t stride) {
   const __mmask16 lanes = first_floats(width);
-  for (size_t k = begin; k < end; k += kBf16Block) {
+  for (size_t k = begin; k < end; k += kBf16Block, first += stride) {
+    auto* to = reinterpret_cast<uint16_t*>(first);
     __m512i v[kTile];
 #pragma GCC unroll 16
     for (size_t r = 0; r < kTile; ++r) v[r] = r < count ? load_bf16(rows[r] + k, end - k) : _mm512_setzero_si512();
@@ -32,22 +34,24 @@ template <class Tiles>
 class AmxKernel {
  public:
   static constexpr size_t kBlock = kBf16Block, kTailBytes = 0;
-  static constexpr size_t kPanelRows = 4 * kTile, kChunk = 256, kStep = 128;  // a step's panel: 16 KiB
+  static constexpr size_t kPanelRows = 2 * kTile, kChunk = 256, kStep = kChunk;  // a panel: 16 KiB
   static constexpr size_t kPartRows = 2 * kTile, kPartBytes = kPartRows * kChunk * sizeof(uint16_t);
-  static constexpr size_t kTileRows = kTile, kBlockTiles = 32;
-  static constexpr size_t kTaskRows = 4 * kPanelRows, kRowStep = kTile;
-  static constexpr size_t kCarryFloats = kPanelRows * kTile;
+  static constexpr size_t kTileRows = 2 * kTile, kBlockTiles = 16;
+  static constexpr size_t kTaskRows = 8 * kPanelRows, kRowStep = kTile;
+  static constexpr size_t kCarryFloats = kPanelRows * kTileRows;
   static constexpr size_t kStreamRows = kTile, kStreamBytes = 2 * kPartBytes;
   static constexpr bool kFetchesAhead = true;
 
-  explicit AmxKernel(size_t width) : tiles_(shapes(static_cast<int>(width))) {}
+  explicit AmxKernel(size_t width) : tiles_(shapes(static_cast<int>(std::min(width, kTile)))) {}
 
-  static size_t tile_width(size_t, size_t all) { return std::min(all, kTile); }
+  // One B or two, of which all but an only one are whole.
+  static size_t tile_width(size_t rows, size_t all) { return rows > kTile ? kTileRows : std::min(all, kTile); }
   static size_t blocks(size_t in) { return (in + kBlock - 1) / kBlock; }
   static ExpandRows expander(DType dtype) { return expand_rows_to_bf16(dtype); }
   static bool same_x(DType, DType) { return true; }
   static void pack(DType, const float* const* rows, size_t count, size_t width, size_t k, size_t end, std::byte* to) {
-    pack_pairs(rows, count, width, k, end, reinterpret_cast<uint16_t*>(to));
+    for (size_t r = 0; r < count; r += kTile)
+      pack_pairs(rows + r, std::min(kTile, count - r), std::min(width, kTile), k, end, to + r * kLine, width * kLine);
   }
 
   // Expanding weights and multiplying tiles are the work of different units: while a part of the weights, 32 rows by
@@ -74,26 +78,19 @@ class AmxKernel {
   }
 
   void multiply(const PanelStep& step) {
-    switch ((step.panel_rows + kTile - 1) / kTile) {
-      case 1:
-        return multiply(step, std::make_integer_sequence<int, 1>());
-      case 2:
-        return multiply(step, std::make_integer_sequence<int, 2>());
-      case 3:
-        return multiply(step, std::make_integer_sequence<int, 3>());
-      default:
-        return multiply(step, std::make_integer_sequence<int, 4>());
-    }
+    if (step.panel_rows > kTile)
+      step.width > kTile ? multiply<2, 2>(step) : multiply<2, 1>(step);
+    else
+      step.width > kTile ? multiply<1, 2>(step) : multiply<1, 1>(step);
   }
   void finish() {}
 
  private:
-  static constexpr int kX = 4, kWeights = 5, kSpares = 3;  // tiles 0 to 3 are sums
-  static constexpr size_t kStepBlocks = kStep / kBf16Block;
-
+  static constexpr int kX = 4, kWeights = 6;  // two each; tiles 0 to 3 are sums, [weights][x]
+  static constexpr size_t kLine = 64;
   static TileShapes shapes(int width) {
     const TileShape sums{kTile, 4 * width}, x{kTile, 4 * width}, weights{kTile, 64};
-    return {sums, sums, sums, sums, x, weights, weights, weights};
+    return {sums, sums, sums, sums, x, x, weights, weights};
   }
 
   static constexpr size_t kPartBlocks = kChunk / kBf16Block;
@@ -132,9 +129,11 @@ class AmxKernel {
     const uint16_t* weights = panel + block * kPartRows * kBf16Block;
     if (piece % 2 == 0) {
       tiles_.template load<kX>(x + block * kBf16Block * width, 2 * width * sizeof(uint16_t));
-      multiply_tile<0>(weights, {nullptr, 0});
+      tiles_.template load<kWeights>(weights, kLine);
+      tiles_.template dot_bf16<0, kWeights, kX>();
     } else {
-      multiply_tile<1>(weights, {nullptr, 0});
+      tiles_.template load<kWeights + 1>(weights + kTile * kBf16Block, kLine);
+      tiles_.template dot_bf16<1, kWeights + 1, kX>();
     }
   }
 
@@ -146,55 +145,90 @@ class AmxKernel {
     outputs.write(sums, kPartRows, part.row, part.rows);
   }
 
-  template <int... kI>
-  void multiply(const PanelStep& step, std::integer_sequence<int, kI...>) {
-    if (step.first) {
-      (tiles_.template zero<kI>(), ...);
-    } else {
-      (tiles_.template load<kI>(step.carry + kI * kTileFloats, kSumStride), ...);
-    }
-    const auto *panel = reinterpret_cast<const uint16_t*>(step.panel), *x = reinterpret_cast<const uint16_t*>(step.x);
-    const size_t x_stride = 2 * step.width;
-    const float* next_carry = step.carry + kCarryFloats;
-    for (size_t block = 0; block < step.blocks; ++block, next_carry += kCarryFloats / kStepBlocks) {
-      tiles_.template load<kX>(x, x_stride * sizeof(uint16_t));
-      (multiply_tile<kI>(panel, kI == 0   ? LinesAhead{x + kTile * x_stride, kTileBytes}
-                                : kI == 1 ? LinesAhead{next_carry, kCarryFloats / kStepBlocks * sizeof(float)}
-                                          : LinesAhead{nullptr, 0}),
-       ...);
-      panel += kPanelRows * kBf16Block;
-      x += kTile * x_stride;
-    }
-    if (step.last) {
-      alignas(64) float out[kCarryFloats];
-      (tiles_.template store<kI>(out + kI * kTileFloats, kSumStride), ...);
-      store_transposed(out, sizeof...(kI), step.outputs.x_rows, kPanelRows, step.sums);
-      step.outputs.write(step.sums, kPanelRows, step.row, step.panel_rows);
-    } else {
-      (tiles_.template store<kI>(step.carry + kI * kTileFloats, kSumStride), ...);
-    }
+  // fn(sum, place): tile registers, and where their values lie, [x][weights].
+  template <int kW, int kB, class Fn>
+  static void each_sum(Fn&& fn) {
+    fn(std::integral_constant<int, 0>(), 0);
+    if constexpr (kB > 1) fn(std::integral_constant<int, 1>(), 2);
+    if constexpr (kW > 1) fn(std::integral_constant<int, 2>(), 1);
+    if constexpr (kW > 1 && kB > 1) fn(std::integral_constant<int, 3>(), 3);
   }
 
-  // Fetching ahead comes after the load, which the product waits for.
-  template <int kI>
-  void multiply_tile(const uint16_t* panel, const LinesAhead& ahead) {
-    constexpr int kA = kWeights + kI % kSpares;
-    tiles_.template load<kA>(panel + kI * kTile * kBf16Block, kBf16Block * sizeof(uint16_t));
-    ahead.fetch();
-    tiles_.template dot_bf16<kI, kA, kX>();
+  template <int kW, int kB>
+  void multiply(const PanelStep& step) {
+    if (step.first) {
+      each_sum<kW, kB>([&](auto sum, size_t) { tiles_.template zero<sum()>(); });
+    } else {
+      each_sum<kW, kB>(
+          [&](auto sum, size_t place) { tiles_.template load<sum()>(step.carry + place * kTileFloats, kSumStride); });
+    }
+    const size_t x_stride = 4 * std::min(step.width, kTile);
+    const std::byte *panel = step.panel, *x = step.x;
+    const auto* next_carry = reinterpret_cast<const std::byte*>(step.carry + kCarryFloats);
+    const size_t carry_bytes = kCarryFloats * sizeof(float) / (kStep / kBlock);
+    for (size_t block = 0; block < step.blocks; ++block, next_carry += carry_bytes) {
+      const std::byte* next_x = x + step.width * kLine;
+      tiles_.template load<kWeights>(panel, kLine);
+      tiles_.template load<kX>(x, x_stride);
+      LinesAhead{next_x, kTileBytes}.fetch();  // after the loads, which products wait for
+      tiles_.template dot_bf16<0, kWeights, kX>();
+      if constexpr (kB > 1) {
+        tiles_.template load<kX + 1>(x + kTileBytes, x_stride);
+        LinesAhead{next_x + kTileBytes, kTileBytes}.fetch();
+        tiles_.template dot_bf16<1, kWeights, kX + 1>();
+      }
+      LinesAhead{next_carry, carry_bytes}.fetch();
+      if constexpr (kW > 1) {
+        tiles_.template load<kWeights + 1>(panel + kTileBytes, kLine);
+        tiles_.template dot_bf16<2, kWeights + 1, kX>();
+        if constexpr (kB > 1) tiles_.template dot_bf16<3, kWeights + 1, kX + 1>();
+      }
+      panel += kPanelRows * kLine;
+      x = next_x;
+    }
+    if (!step.last)
+      return each_sum<kW, kB>(
+          [&](auto sum, size_t place) { tiles_.template store<sum()>(step.carry + place * kTileFloats, kSumStride); });
+    alignas(64) float out[kCarryFloats];
+    each_sum<kW, kB>(
+        [&](auto sum, size_t place) { tiles_.template store<sum()>(out + place * kTileFloats, kSumStride); });
+    for (size_t row = 0; row < step.outputs.x_rows; row += kTile)
+      store_transposed(out + row / kTile * 2 * kTileFloats, kW, std::min(kTile, step.outputs.x_rows - row), kPanelRows,
+                       step.sums + row * kPanelRows);
+    step.outputs.write(step.sums, kPanelRows, step.row, step.panel_rows);
   }
 
   Tiles tiles_;
 };
 
+// Weights of few bits lose little more by being rounded to 8 bits anew.
+bool gains_from_8_bits(DType dtype) {
+  return is_quantized(dtype) && dtype_bytes(dtype, kUnitValues) * 8 <= 5 * kUnitValues;
+}
+
+template <class Tiles>
+void matmul_few_bits(Context& context, const MatmulGroup& group) {
+  const auto alike = [](const MatmulProblem& a, const MatmulProblem& b) {
+    return gains_from_8_bits(a.dtype) == gains_from_8_bits(b.dtype);
+  };
+  run_together(group, alike, [&](const MatmulGroup& each) {
+    gains_from_8_bits(each.products.front().dtype) ? matmul_panels<AmxInt8Kernel<Tiles>>(context, each)
+                                                   : matmul_panels<AmxKernel<Tiles>>(context, each);
+  });
+}
+
 }  // namespace
 
-void fill_matmul_amx(Kernels& table) {
-  fill_matmul_of<AmxKernel<AmxTiles>, matmul_panels<AmxInt8Kernel<AmxTiles>>>(table);
+void fill_matmul_amx_bf16(Kernels& table) {
+  fill_matmul_of<AmxKernel<AmxTiles>, matmul_panels<AmxKernel<AmxTiles>>>(table);
+}
+
+void fill_matmul_amx_int8(Kernels& table) {
+  fill_matmul_of<AmxKernel<AmxTiles>, matmul_few_bits<AmxTiles>>(table);
 }
 
 void fill_matmul_amx_emulated(Kernels& table) {
-  fill_matmul_of<AmxKernel<EmulatedTiles>, matmul_panels<AmxInt8Kernel<EmulatedTiles>>>(table);
+  fill_matmul_of<AmxKernel<EmulatedTiles>, matmul_few_bits<EmulatedTiles>>(table);
 }
 
 }  // namespace godwit::cpu
