@@ -16,7 +16,8 @@ QUICK = (*TINY, "-p", "16", "-n", "4", "-r", "2", "-t", "1")
 
 
 def test_a_table_by_default(godwit):
-    lines = godwit("bench", *QUICK, "-d", "0,32").splitlines()
+    *lines, empty, backend = godwit("bench", *QUICK, "-d", "0,32").splitlines()
+    assert empty == "" and backend.startswith("CPU, ") and "1 thread" in backend
     assert lines[0].startswith("| model |") and set(lines[1]) <= set("|-:")
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
     assert [row[-2] for row in rows] == ["pp16", "tg4", "pp16@d32", "tg4@d32"]
