@@ -8,7 +8,6 @@
 
 #include "backend/backend.h"
 #include "base/result.h"
-#include "base/thread_pool.h"
 #include "engine/builtin_model.h"
 #include "engine/memory_plan.h"
 #include "eval/roofline.h"
@@ -89,7 +88,7 @@ struct Bench {
       GODWIT_ASSIGN(Engine engine, model.open());
       MachineLimits limits;
       if (roofline) {
-        GODWIT_ASSIGN(limits, measure_limits(count, options.simd));
+        GODWIT_ASSIGN(limits, measure_limits(engine.info().threads, options.simd));
       }
       SpeedMeter meter(engine);
       for (const SpeedTest& test : tests()) {
@@ -105,10 +104,12 @@ struct Bench {
         rows.push_back(std::move(row));
       }
     }
-    if (json)
+    if (json) {
       std::cout << rows.dump(2, ' ', false, ordered_json::error_handler_t::replace) << "\n";
-    else if (roofline)
-      print_roofline(rows);
+      return {};
+    }
+    print_backends(rows);
+    if (roofline) print_roofline(rows);
     return {};
   }
 
@@ -127,7 +128,7 @@ struct Bench {
             {"type", dtype_name(cost.main_type())},
             {"parameters", cost.parameters()},
             {"size_bytes", cost.bytes()},
-            {"threads", model.options.threads > 0 ? model.options.threads : usable_cpus()},
+            {"threads", info.threads},
             {"chunk", model.options.prefill_chunk},
             {"kv_codec", info.kv_codec},
             {"kv_policy", info.kv_policy},
@@ -152,6 +153,15 @@ struct Bench {
                              row["test"].get<std::string>(), row["tokens_per_second"].get<double>(),
                              row["deviation"].get<double>())
               << std::endl;
+  }
+
+  // Where the threads were, which the table has no room for.
+  static void print_backends(const ordered_json& rows) {
+    std::string last;
+    for (const ordered_json& row : rows) {
+      if (row["backend"] != last) std::cout << "\n" << row["backend"].get<std::string>() << "\n";
+      last = row["backend"];
+    }
   }
 
   static ordered_json roofline_json(const std::vector<RooflineRow>& rows, const MachineLimits& limits) {

@@ -30,6 +30,7 @@ struct EngineInfo {
   std::string model;    // file or folder, or "built-in"
   std::string family;   // "llama"
   std::string backend;  // what computes, in words
+  int threads = 0;      // that compute
   std::string kv_codec;
   std::string kv_policy;  // empty: none
   uint64_t weight_bytes = 0;

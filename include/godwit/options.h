@@ -28,7 +28,7 @@ struct RankOptions {
 // Names of methods are written NAME[:key=value,…]; `godwit methods` lists them.
 struct EngineOptions {
   std::string model;             // a GGUF file or a Hugging Face folder; empty: the model built into the library
-  int threads = 0;               // 0: all cores this process may use
+  int threads = 0;               // 0: one for each fast core this process may use; never more than can run at once
   std::string simd;              // "": the best of the machine; "reference": the slow, plain kernels
   int context_tokens = 0;        // longest sequence; 0: the model's own, or what fits into memory
   uint64_t kv_budget_bytes = 0;  // hard limit of all KV memory; 0: derived from the machine's memory

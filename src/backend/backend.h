@@ -121,7 +121,8 @@ class Backend {
   virtual ~Backend() = default;
 
   virtual std::string name() const = 0;         // "cpu"
-  virtual std::string description() const = 0;  // what runs: SIMD target, threads, device
+  virtual std::string description() const = 0;  // what runs: SIMD target, threads and where they are, device
+  virtual int threads() const = 0;              // of this process that compute
   virtual bool supports(DType weight) const = 0;
   virtual size_t memory_bytes() const = 0;  // what this process can still get; 0 = unknown
 
@@ -170,7 +171,7 @@ class Backend {
 // --- back-ends of this build
 
 struct CpuOptions {
-  int threads = 0;   // 0: all usable cores
+  int threads = 0;   // 0: the machine's best number (base/machine.h)
   std::string simd;  // "": best; else a name of cpu_simd_targets(), or "reference" for the reference kernels
 };
 Result<std::unique_ptr<Backend>> make_cpu_backend(const CpuOptions& options);

@@ -15,6 +15,7 @@ class WrappedBackend : public Backend {
 
   std::string name() const override { return inner_->name(); }
   std::string description() const override { return inner_->description(); }
+  int threads() const override { return inner_->threads(); }
   bool supports(DType weight) const override { return inner_->supports(weight); }
   size_t memory_bytes() const override { return inner_->memory_bytes(); }
 

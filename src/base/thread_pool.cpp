@@ -2,28 +2,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
-#include <fstream>
-#include <string>
-
-#include <sched.h>
 
 #include "base/check.h"
 
 namespace godwit {
 namespace {
-
-// Quota of cgroup v2 in cores, or 0 when there is none.
-int cgroup_cpus() {
-  std::ifstream file("/sys/fs/cgroup/cpu.max");
-  std::string quota;
-  double period = 0;
-  if (!(file >> quota >> period) || quota == "max" || period <= 0) return 0;
-  char* end = nullptr;
-  double value = std::strtod(quota.c_str(), &end);
-  if (end == quota.c_str()) return 0;
-  return std::max(1, static_cast<int>(std::floor(value / period + 0.5)));
-}
 
 // word_ holds three numbers: which loop this is (counted modulo 4,096: a worker that slept through a whole round may
 // miss one loop), how many more workers it can use, and how many are inside. A closed loop has no free seats.
@@ -60,26 +43,15 @@ bool watch(Done&& done) {
 
 }  // namespace
 
-int usable_cpus() {
-  cpu_set_t set;
-  int count = 0;
-  if (sched_getaffinity(0, sizeof(set), &set) == 0) count = CPU_COUNT(&set);
-  if (count <= 0) count = static_cast<int>(std::thread::hardware_concurrency());
-  if (int quota = cgroup_cpus(); quota > 0) count = std::min(count, quota);
-  return std::max(1, count);
-}
-
 Status check_threads(int threads) {
   if (threads >= 0 && threads <= 1024) return {};
   return errorf(ErrorCode::kInvalidArgument, "{} threads make no sense: give 1 to 1024, or 0 for all cores", threads);
 }
 
-ThreadPool::ThreadPool(int threads) {
-  GODWIT_CHECK(threads >= 0 && threads <= 1024);
-  const int cpus = usable_cpus(), total = threads > 0 ? threads : cpus;
-  watches_ = total <= cpus;
-  workers_.reserve(static_cast<size_t>(total - 1));
-  for (int i = 1; i < total; ++i) workers_.emplace_back([this, i] { work(i); });
+ThreadPool::ThreadPool(Placement placement) : placement_(std::move(placement)) {
+  GODWIT_CHECK(threads() >= 1 && threads() <= 1024);
+  workers_.reserve(static_cast<size_t>(threads() - 1));
+  for (int i = 1; i < threads(); ++i) workers_.emplace_back([this, i] { work(i); });
 }
 
 ThreadPool::~ThreadPool() {
@@ -98,6 +70,8 @@ void ThreadPool::take_items(int thread) {
 }
 
 void ThreadPool::work(int thread) {
+  // Where a set has vanished since it was read (processors go offline), the thread stays where the process may run.
+  if (!placement_.cpus.empty()) keep_thread_on(placement_.cpus[static_cast<size_t>(thread)]);
   uint32_t seen = 0;
   while (take_seat(seen)) {
     take_items(thread);
@@ -129,7 +103,7 @@ void ThreadPool::leave_seat() {
 
 // Waits until word_ is something else than `word`.
 uint32_t ThreadPool::next_word(uint32_t word) {
-  if (!watches_ || !watch([&] { return word_.load(std::memory_order_relaxed) != word; })) {
+  if (placement_.crowded || !watch([&] { return word_.load(std::memory_order_relaxed) != word; })) {
     asleep_.fetch_add(1);  // before the comparison inside wait(): run() changes word_ first and then looks here
     word_.wait(word);
     asleep_.fetch_sub(1);
@@ -139,7 +113,7 @@ uint32_t ThreadPool::next_word(uint32_t word) {
 
 void ThreadPool::wait_for_workers() {
   auto empty = [&] { return inside(word_.load()) == 0; };
-  if (watches_ && watch(empty)) return;
+  if (!placement_.crowded && watch(empty)) return;
   for (;;) {
     const uint32_t emptied = emptied_.load();
     if (empty()) return;

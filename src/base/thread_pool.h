@@ -9,6 +9,8 @@
 // loop for some microseconds and only then sleeps, and so does the caller for the last worker; a pool with more threads
 // than usable cores does not watch, since that would take a core from someone who works. Nobody waits for a worker that
 // has not taken part: a late one finds the loop closed.
+//
+// Workers run where placement.h puts them; the calling thread belongs to whoever calls and stays where it is.
 #pragma once
 
 #include <atomic>
@@ -18,25 +20,25 @@
 #include <type_traits>
 #include <vector>
 
+#include "base/placement.h"
 #include "base/result.h"
 
 namespace godwit {
-
-// Cores this process may use: affinity mask and cgroup CPU quota, at least 1.
-int usable_cpus();
 
 // An error where a user's number of threads makes no sense: 0 (all cores) to 1024 do.
 Status check_threads(int threads);
 
 class ThreadPool {
  public:
-  // `threads` counts the caller; 0 means usable_cpus().
-  explicit ThreadPool(int threads = 0);
+  // `threads` counts the caller; 0 is this machine's best number.
+  explicit ThreadPool(int threads = 0) : ThreadPool(place_threads(threads)) {}
+  explicit ThreadPool(Placement placement);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
-  int threads() const { return static_cast<int>(workers_.size()) + 1; }
+  int threads() const { return placement_.threads; }
+  const Placement& placement() const { return placement_; }
 
   // fn: void(int64_t index) or void(int64_t index, int thread) with thread in [0, threads()).
   template <class Fn>
@@ -65,8 +67,8 @@ class ThreadPool {
   uint32_t next_word(uint32_t word);
   void wait_for_workers();
 
+  const Placement placement_;
   std::vector<std::thread> workers_;
-  bool watches_;
   std::mutex one_loop_;  // held by the thread whose loop is running
 
   // The loop at hand; written while no worker is inside.

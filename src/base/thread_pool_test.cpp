@@ -42,7 +42,7 @@ TEST(ThreadPool, ServesLoopsFromSeveralThreads) {
 // with and without a core for everyone. What the last loop wrote without atomics is seen by the caller and by the next
 // loop.
 TEST(ThreadPool, EveryLoopIsWholeWhateverTheWorkersWereDoing) {
-  for (int threads : {2, usable_cpus(), usable_cpus() + 3}) {
+  for (int threads : {2, read_machine().usable(), read_machine().usable() + 3}) {
     ThreadPool pool(threads);
     for (int round = 0; round < 300; ++round) {
       const int count = 2 + round % 7;
@@ -70,8 +70,22 @@ TEST(ThreadPool, ItemsRunAtTheSameTime) {
   }
 }
 
-TEST(ThreadPool, CountsAtLeastOneCpu) {
-  EXPECT_GE(usable_cpus(), 1);
+// Workers stay where they were put, and the caller is left alone.
+TEST(ThreadPool, KeepsWorkersOnTheirCpus) {
+  const std::vector<Cpu> cpus = read_machine().cpus;
+  const std::vector<int> last = {cpus.back().id};
+  ThreadPool pool(Placement{.threads = 3, .cpus = {{cpus[0].id}, last, last}, .crowded = true});
+  std::atomic<int> met = 0;
+  std::vector<std::vector<int>> found(3);
+  pool.parallel_for(3, [&](int64_t, int thread) {
+    for (const Cpu& cpu : read_machine().cpus) found[static_cast<size_t>(thread)].push_back(cpu.id);
+    met.fetch_add(1);  // one item for each thread
+    met.notify_all();
+    for (int seen = met.load(); seen < 3; seen = met.load()) met.wait(seen);
+  });
+  EXPECT_EQ(found[0].size(), cpus.size());
+  EXPECT_EQ(found[1], last);
+  EXPECT_EQ(found[2], last);
 }
 
 }  // namespace

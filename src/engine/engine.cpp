@@ -31,14 +31,25 @@ Status check_options(const EngineOptions& o) {
   return {};
 }
 
-// With several ranks on a host, each has its share of the cores, or fewer where mpirun has bound it to fewer.
-CpuOptions cpu_options(const EngineOptions& o, bool one_of_many) {
-  CpuOptions cpu{.threads = o.threads, .simd = o.simd};
-  if (one_of_many && o.threads == 0) {
-    const int cores = static_cast<int>(std::thread::hardware_concurrency());
-    cpu.threads = std::clamp(cores / dist::mpi_local_size(), 1, usable_cpus());
+// As many threads as were asked for and can run at once: more would take turns, which is slower than fewer. With
+// several ranks on a host, each has its share of the cores, or fewer where mpirun has bound it to fewer.
+Result<CpuOptions> cpu_options(const EngineOptions& o, bool one_of_many) {
+  GODWIT_TRY(check_threads(o.threads));
+  const Machine machine = read_machine();
+  int threads = machine.best_threads();
+  if (o.threads > 0) {
+    threads = std::min(o.threads, machine.usable());
+  } else if (one_of_many) {
+    const int here = static_cast<int>(machine.cpus.size());
+    const int everywhere = std::max(here, static_cast<int>(std::thread::hardware_concurrency()));
+    threads = std::clamp(threads * everywhere / here / dist::mpi_local_size(), 1, threads);
   }
-  return cpu;
+  return CpuOptions{.threads = threads, .simd = o.simd};
+}
+
+Result<std::unique_ptr<Backend>> make_backend(const EngineOptions& o, bool one_of_many) {
+  GODWIT_ASSIGN(const CpuOptions cpu, cpu_options(o, one_of_many));
+  return make_cpu_backend(cpu);
 }
 
 }  // namespace
@@ -76,7 +87,7 @@ Result<std::unique_ptr<Engine::Impl>> Engine::Impl::open_follower(std::string_vi
   job.transport.options().timeout_s = kLoadSeconds;
   auto open = [&]() -> Status {
     GODWIT_ASSIGN(impl->options, rank_options_from(text));
-    GODWIT_ASSIGN(impl->backend, make_cpu_backend(cpu_options(impl->options, true)));
+    GODWIT_ASSIGN(impl->backend, make_backend(impl->options, true));
     impl->rank_count = job.transport.size();
     return impl->load_model();
   };
@@ -176,7 +187,7 @@ Status Engine::Impl::create_pool(std::span<const KvFormat> formats) {
 }
 
 Result<Engine> Engine::open(const EngineOptions& options) {
-  GODWIT_ASSIGN(auto backend, make_cpu_backend(cpu_options(options, options.ranks != nullptr)));
+  GODWIT_ASSIGN(auto backend, make_backend(options, options.ranks != nullptr));
   return open_engine(options, std::move(backend));
 }
 
@@ -201,6 +212,7 @@ EngineInfo Engine::info() const {
   info.model = e.label;
   info.family = e.model->config().family;
   info.backend = e.backend->description();
+  info.threads = e.backend->threads();
   info.kv_codec = e.options.kv_codec;
   info.kv_policy = e.options.kv_policy;
   info.weight_bytes = e.weight_bytes;

@@ -18,6 +18,7 @@ class FakeKvBackend final : public Backend {
 
   std::string name() const override { return "fake"; }
   std::string description() const override { return "pages in host memory, for tests"; }
+  int threads() const override { return 1; }
   bool supports(DType) const override { return false; }
   size_t memory_bytes() const override { return 0; }
 

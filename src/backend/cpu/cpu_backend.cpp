@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "backend/cpu/host_memory.h"
+#include "backend/cpu/interleave.h"
 #include "backend/cpu/kernels.h"
 
 namespace godwit {
@@ -14,15 +15,18 @@ class CpuBackend final : public Backend {
 
   std::string name() const override { return "cpu"; }
   std::string description() const override {
-    return fmt::format("CPU, {}, {} thread{}", kernels_.target, context_.pool.threads(),
-                       context_.pool.threads() == 1 ? "" : "s");
+    const std::string& where = context_.pool.placement().text;
+    return fmt::format("CPU, {}, {} thread{}{}{}{}", kernels_.target, threads(), threads() == 1 ? "" : "s",
+                       where.empty() ? "" : " ", where, interleaved_ ? ", memory interleaved" : "");
   }
+  int threads() const override { return context_.pool.threads(); }
   bool supports(DType weight) const override { return weight != DType::kI32; }
   size_t memory_bytes() const override { return cpu::available_memory_bytes(); }
 
   Result<Buffer> allocate(size_t bytes) override {
     Buffer buffer = cpu::aligned_buffer(bytes);
     if (!buffer.memory) return errorf(ErrorCode::kExhausted, "the system has no memory for a block of {} bytes", bytes);
+    interleaved_ |= cpu::interleave(buffer, context_.pool.placement().nodes);
     return buffer;
   }
   Result<Buffer> import_host(std::shared_ptr<const void> owner, std::span<const std::byte> bytes) override {
@@ -108,6 +112,7 @@ class CpuBackend final : public Backend {
  private:
   cpu::Kernels kernels_;
   cpu::Context context_;
+  bool interleaved_ = false;  // some memory lies on several nodes
 };
 
 }  // namespace

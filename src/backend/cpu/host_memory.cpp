@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <fstream>
 #include <optional>
 #include <string>
@@ -26,12 +27,24 @@ std::optional<size_t> named_number(const fs::path& path, const std::string& want
   return std::nullopt;
 }
 
-// What a control group leaves of its own limit; nothing where it has none ("max", or no such file).
-std::optional<size_t> left_in_group(const fs::path& group) {
+// A version of control groups: where a process finds its own, and what the files say.
+struct GroupFiles {
+  const char* entry;  // begins the rest of a line of /proc/self/cgroup, after the number
+  const char* mount;
+  const char *limit, *used, *active, *inactive;
+};
+constexpr GroupFiles kVersions[] = {
+    {"::/", "", "memory.max", "memory.current", "active_file ", "inactive_file "},
+    {":memory:/", "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_active_file ",
+     "total_inactive_file "},
+};
+
+// What a control group leaves of its own limit; the most where it has none ("max", or no such file).
+size_t left_in_group(const GroupFiles& files, const fs::path& group) {
   size_t limit = 0, used = 0;
-  if (!(std::ifstream(group / "memory.max") >> limit)) return std::nullopt;
-  if (!(std::ifstream(group / "memory.current") >> used)) return limit;
-  for (const char* cache : {"active_file ", "inactive_file "})
+  if (!(std::ifstream(group / files.limit) >> limit)) return SIZE_MAX;
+  if (!(std::ifstream(group / files.used) >> used)) return limit;
+  for (const char* cache : {files.active, files.inactive})
     used -= std::min(used, named_number(group / "memory.stat", cache).value_or(0));
   return limit - std::min(limit, used);
 }
@@ -46,11 +59,14 @@ size_t available_memory_bytes(const fs::path& root) {
 
   std::ifstream groups(root / "proc/self/cgroup");
   for (std::string line; std::getline(groups, line);) {
-    if (line.rfind("0::/", 0) != 0) continue;  // the others are hierarchies of version 1
-    fs::path group = root / "sys/fs/cgroup";
-    bytes = std::min(bytes, left_in_group(group).value_or(SIZE_MAX));
-    for (const fs::path& name : fs::path(line.substr(4)))
-      bytes = std::min(bytes, left_in_group(group /= name).value_or(SIZE_MAX));
+    line.erase(0, line.find(':'));
+    for (const GroupFiles& files : kVersions) {
+      if (line.rfind(files.entry, 0) != 0) continue;
+      fs::path group = root / "sys/fs/cgroup" / files.mount;
+      bytes = std::min(bytes, left_in_group(files, group));
+      for (const fs::path& name : fs::path(line.substr(std::strlen(files.entry))))
+        bytes = std::min(bytes, left_in_group(files, group /= name));
+    }
   }
   return bytes == SIZE_MAX ? 0 : std::max<size_t>(bytes, 1);  // nothing left is not unknown
 }

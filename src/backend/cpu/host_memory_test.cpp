@@ -70,6 +70,18 @@ TEST_F(HostMemory, GroupsAboveCountAndOthersDoNot) {
   EXPECT_EQ(mib(), 800U);
 }
 
+TEST_F(HostMemory, GroupsOfTheFirstVersionCount) {
+  const std::string folder = "sys/fs/cgroup/memory/other";
+  write(folder + "/memory.limit_in_bytes", "9223372036854771712\n");
+  write(folder + "/memory.usage_in_bytes", std::to_string(300 * kMiB) + "\n");
+  write(folder + "/memory.stat", "inactive_file 0\ntotal_inactive_file " + std::to_string(100 * kMiB) + "\n");
+  EXPECT_EQ(mib(), 800U) << "no limit";
+  write(folder + "/memory.limit_in_bytes", std::to_string(500 * kMiB) + "\n");
+  EXPECT_EQ(mib(), 300U);
+  write("proc/self/cgroup", "5:cpu:/other\n");
+  EXPECT_EQ(mib(), 800U) << "not a group of memory";
+}
+
 TEST_F(HostMemory, CachedFilesAreFree) {
   group("/user/shell", std::to_string(500 * kMiB), 450, 400);
   EXPECT_EQ(mib(), 450U);
