@@ -348,20 +348,21 @@ TEST_P(SealedPages, ANanReachesNoOtherToken) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Codecs, SealedPages,
-    ::testing::Values("kivi:last=0", "kivi", "kivi:k=4,v=4,last=64,first=64", "kivi:k=4", "q4:last=128", "q4:first=64",
-                      "q4:k=8,last=64,first=128", "mustafar:last=0", "mustafar:k=0.7,v=0.3,last=64,first=64",
-                      "ksort:last=0", "ksort:k=8,sort=off,first=64", "think:last=0",
-                      "think:drop=0.7,file=FILE,first=64", "gear:last=0", "gear:k=4,v=4,rank=1,extremes=3,first=64",
-                      "million:file=FILE,last=0", "xquant:file=FILE,last=0",
-                      "xquant:file=FILE,k=8,v=16,rank=0.3,rest=4,first=64", "xquant:file=FILE,k=16,v=2,rest=0"),
-    [](const auto& test) {
-      std::string name = test.param;
-      for (char& c : name)
-        if (std::isalnum(static_cast<unsigned char>(c)) == 0) c = '_';
-      return name;
-    });
+INSTANTIATE_TEST_SUITE_P(Codecs, SealedPages,
+                         ::testing::Values("kivi:last=0", "kivi", "kivi:k=4,v=4,last=64,first=64", "kivi:k=4",
+                                           "q4:last=128", "q4:first=64", "q4:k=8,last=64,first=128", "mustafar:last=0",
+                                           "mustafar:k=0.7,v=0.3,last=64,first=64", "ksort:last=0",
+                                           "ksort:k=8,sort=off,first=64", "think:last=0",
+                                           "think:drop=0.7,file=FILE,first=64", "gear:last=0",
+                                           "gear:k=4,v=4,rank=1,extremes=3,first=64", "million:file=FILE,last=0",
+                                           "xquant:file=FILE,last=0",
+                                           "xquant:file=FILE,k=8,v=16,rank=0.3,rest=4,first=64"),
+                         [](const auto& test) {
+                           std::string name = test.param;
+                           for (char& c : name)
+                             if (std::isalnum(static_cast<unsigned char>(c)) == 0) c = '_';
+                           return name;
+                         });
 
 }  // namespace
 }  // namespace godwit

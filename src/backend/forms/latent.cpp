@@ -56,12 +56,6 @@ float coordinate(const LatentHalf& at, const std::byte* half, size_t i, size_t t
   return f16_to_float(at.middle(half)[i]) + f16_to_float(at.scale(half)[i]) * level;
 }
 
-float number(const LatentHalf& at, const std::byte* half, const float* basis, size_t dims, size_t token, size_t dim) {
-  float sum = 0;
-  for (size_t i = 0; i < at.kept; ++i) sum += basis[i * dims + dim] * coordinate(at, half, i, token);
-  return sum;
-}
-
 // numbers[dims, tokens] of a half.
 std::vector<float> rebuild(const LatentHalf& at, const std::byte* half, const float* basis, size_t dims) {
   std::vector<float> numbers(dims * at.tokens), line(at.tokens);
@@ -174,19 +168,30 @@ void LatentForm::seal_numbers(const PagePlace& place, const float* k, const floa
 }
 
 float LatentForm::key_at(const std::byte* page, size_t token, size_t dim) const {
+  const bool turned = dim < rope_.rotary_dim;
+  const size_t f = rope_.pairs ? dim / 2 : dim % std::max<size_t>(1, frequencies());
+  const size_t other = !turned ? dim : dim == first_of(f) ? second_of(f) : first_of(f);
   const float* basis = k_basis(table_of(page));
-  const auto still = [&](size_t d) { return number(keys_, key_half(page), basis, head_dim(), token, d); };
-  if (dim >= rope_.rotary_dim) return still(dim);
-  const size_t f = rope_.pairs ? dim / 2 : dim % frequencies();
+  float own = 0, its = 0;
+  for (size_t i = 0; i < keys_.kept; ++i) {
+    const float x = coordinate(keys_, key_half(page), i, token);
+    own += basis[i * head_dim() + dim] * x;
+    its += basis[i * head_dim() + other] * x;
+  }
+  if (!turned) return own;
   const double position =
       std::accumulate(steps(page) + 1, steps(page) + token + 1, static_cast<double>(first_position(page)));
   const double angle = turns_[turns_of_[table_of(page)]].speed[f] * position;
   const auto c = static_cast<float>(std::cos(angle)), s = static_cast<float>(std::sin(angle));
-  return dim == first_of(f) ? still(dim) * c - still(second_of(f)) * s : still(dim) * c + still(first_of(f)) * s;
+  return dim == first_of(f) ? own * c - its * s : own * c + its * s;
 }
 
 float LatentForm::value_at(const std::byte* page, size_t token, size_t dim) const {
-  return number(values_, value_half(page), v_basis(table_of(page)), head_dim(), token, dim);
+  const float* basis = v_basis(table_of(page));
+  float sum = 0;
+  for (size_t i = 0; i < values_.kept; ++i)
+    sum += basis[i * head_dim() + dim] * coordinate(values_, value_half(page), i, token);
+  return sum;
 }
 
 void LatentForm::read_numbers(const std::byte* page, float* k, float* v) const {
