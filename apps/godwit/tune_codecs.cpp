@@ -1,10 +1,11 @@
-// godwit tune million, godwit tune think: side files of KV codecs.
+// godwit tune million, godwit tune think, godwit tune xquant: side files of KV codecs.
 #include <iostream>
 
 #include <nlohmann/json.hpp>
 
 #include "base/result.h"
 #include "eval/codec_fit.h"
+#include "eval/weight_bases.h"
 #include "interrupt.h"
 #include "options.h"
 #include "progress.h"
@@ -22,7 +23,10 @@ struct TuneCodec {
 
   // REQUIRES: no KV policy, which add_model_to() leaves no way to give.
   Status run(bool json) {
-    GODWIT_ASSIGN(const std::string text, read_input(text_file));
+    std::string text;
+    if (codec != "xquant") {
+      GODWIT_ASSIGN(text, read_input(text_file));
+    }
     GODWIT_ASSIGN(Engine engine, model.open());
     InterruptScope interrupt;
     std::vector<CodecTable> tables;
@@ -32,6 +36,10 @@ struct TuneCodec {
       books.on_progress = [&](int done, int total) { bar.show(static_cast<double>(done) / total); };
       GODWIT_ASSIGN(tables, fit_codebooks(engine, text, books, interrupt.token()));
       settings.emplace_back("width", static_cast<uint32_t>(books.width));
+    } else if (codec == "xquant") {
+      GODWIT_ASSIGN(WeightBases bases, fit_weight_bases(engine));
+      tables = std::move(bases.tables);
+      settings = std::move(bases.settings);
     } else {
       GODWIT_ASSIGN(tables, fit_queries(engine, text, queries, interrupt.token()));
     }
@@ -56,10 +64,12 @@ void add_tune_codecs(Program& program, CLI::App& tune) {
     CLI::App* one = tune.add_subcommand(codec, description);
     one->add_flag("--json", program.json, "Print results as JSON on stdout");
     one->add_option("-o,--output", fit->out, "The file to write")->required()->check(kNotEmpty);
-    one->add_option("-f,--file", fit->text_file, "A text like those that will be read")->required();
     const bool books = fit->codec == "million";
-    one->add_option("--tokens", books ? fit->books.tokens : fit->queries.tokens, "Tokens of the text that are used")
-        ->capture_default_str();
+    if (fit->codec != "xquant") {
+      one->add_option("-f,--file", fit->text_file, "A text like those that will be read")->required();
+      one->add_option("--tokens", books ? fit->books.tokens : fit->queries.tokens, "Tokens of the text that are used")
+          ->capture_default_str();
+    }
     if (books) {
       one->add_option("--width", fit->books.width, "Numbers to a code of 8 bits: 2 or 4")->capture_default_str();
       one->add_option("--iterations", fit->books.iterations, "Of k-means")
@@ -72,6 +82,7 @@ void add_tune_codecs(Program& program, CLI::App& tune) {
   };
   add("million", "Codebooks of keys and values, for --kv-codec million");
   add("think", "Which channels queries use, for --kv-codec think");
+  add("xquant", "Singular vectors of the weights of K and V, for --kv-codec xquant; needs no text");
 }
 
 }  // namespace godwit::cli

@@ -10,7 +10,7 @@
 #include "attn/dense.h"
 #include "backend/kv_codes.h"
 #include "kv/codec.h"
-#include "kv/codec_tables.h"
+#include "kv/codec_tables_testing.h"
 #include "tensor/half.h"
 
 namespace godwit {
@@ -90,7 +90,9 @@ struct Text {
         for (size_t t = 0; t < kPage; ++t)
           for (size_t d = 0; d < kDim; ++d)
             page_k[d * kPage + t] = k[place(t, d)], page_v[t * kDim + d] = v[place(t, d)];
-        form.seal(static_cast<uint32_t>(head), page_k.data(), page_v.data(), bytes.data());
+        std::vector<int32_t> positions(kPage);
+        std::iota(positions.begin(), positions.end(), static_cast<int32_t>(page * kPage));
+        form.seal({static_cast<uint32_t>(head), positions.data()}, page_k.data(), page_v.data(), bytes.data());
         for (size_t t = 0; t < kPage; ++t)
           for (size_t d = 0; d < kDim; ++d) {
             sealed_k[place(t, d)] = form.key(bytes.data(), t, d);
@@ -119,9 +121,11 @@ class SealedPages : public ::testing::TestWithParam<std::string> {
   static std::string with_file(std::string spec) {
     const size_t at = spec.find("FILE");
     if (at == std::string::npos) return spec;
-    const bool million = spec.starts_with("million");
-    const std::string path = testing::TempDir() + (million ? "sealed_pages_million.gguf" : "sealed_pages_think.gguf");
-    if (million) {
+    const std::string codec = spec.substr(0, spec.find(':'));
+    const std::string path = testing::TempDir() + "sealed_pages_" + codec + ".gguf";
+    if (codec == "xquant") {
+      EXPECT_TRUE(write_xquant_file({.heads = kKvHeads, .head_dim = kDim, .rotary_dim = 48, .pairs = 1}, path));
+    } else if (codec == "million") {
       const size_t book = size_t{kKvHeads} * kDim * 256;
       EXPECT_TRUE(write_codec_tables(
           "million", "a test", {{"width", 2}},
@@ -160,7 +164,11 @@ class SealedPages : public ::testing::TestWithParam<std::string> {
                         .open_slab = pool_->open_slab()});
     std::vector<KvSeal> seals;
     sequence.list_seals(0, seals);
-    backend_->kv_seal({.format = format_, .open_slab = pool_->open_slab(), .slab = pool_->slab(), .pages = seals});
+    backend_->kv_seal({.format = format_,
+                       .open_slab = pool_->open_slab(),
+                       .slab = pool_->slab(),
+                       .pages = seals,
+                       .aux = pool_->aux_slab()});
 
     const AttentionSegment segment{&sequence, 0, rows, begin};
     const AttentionPlan plan = dense_plan({.layer = 0, .window = 0, .segments = {&segment, 1}});
@@ -346,7 +354,9 @@ INSTANTIATE_TEST_SUITE_P(Codecs, SealedPages,
                                            "mustafar:k=0.7,v=0.3,last=64,first=64", "ksort:last=0",
                                            "ksort:k=8,sort=off,first=64", "think:last=0",
                                            "think:drop=0.7,file=FILE,first=64", "gear:last=0",
-                                           "gear:k=4,v=4,rank=1,extremes=3,first=64", "million:file=FILE,last=0"),
+                                           "gear:k=4,v=4,rank=1,extremes=3,first=64", "million:file=FILE,last=0",
+                                           "xquant:file=FILE,last=0",
+                                           "xquant:file=FILE,k=8,v=16,rank=0.3,rest=4,first=64"),
                          [](const auto& test) {
                            std::string name = test.param;
                            for (char& c : name)

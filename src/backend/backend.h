@@ -104,12 +104,16 @@ struct KvReadArgs {
 struct KvSeal {
   PageId open, sealed;  // the first is marked kOpenPage
   uint32_t table = 0;   // of the format's sealed_form: layer * kv_heads + KV head
+  // Where the tokens stand, as in PageRef; for a sealed_form.
+  int32_t first_position = 0;
+  uint32_t aux = kNoAux;
 };
 struct KvSealArgs {
   KvFormat format;  // of the sealed pages
   const std::byte* open_slab = nullptr;
   std::byte* slab = nullptr;
   std::span<const KvSeal> pages;
+  const std::byte* aux = nullptr;  // explicit slot data, if a page has some
 };
 
 struct KvMove {  // one slot's K and V, copied

@@ -16,9 +16,15 @@
 
 namespace godwit {
 
+// Whose page it is, and where its tokens stand.
+struct PagePlace {
+  uint32_t table = 0;                  // of the form's, if it has any
+  const int32_t* positions = nullptr;  // [page_tokens], ascending
+};
+
 class PageForm {
  public:
-  enum class Kind : uint8_t { kSorted, kThin, kGear, kProduct };
+  enum class Kind : uint8_t { kSorted, kThin, kGear, kProduct, kLatent };
 
   virtual ~PageForm() = default;
 
@@ -35,12 +41,15 @@ class PageForm {
 
   // k[head_dim, page_tokens] and v[page_tokens, head_dim], numbers of f16, become the page. Changes them: infinities
   // become the largest numbers, and tokens with a NaN zeros.
-  void seal(uint32_t table, float* k, float* v, std::byte* page) const;
+  void seal(const PagePlace& place, float* k, float* v, std::byte* page) const;
 
   float key(const std::byte* page, size_t token, size_t dim) const { return key_at(page, token, dim); }
   float value(const std::byte* page, size_t token, size_t dim) const {
     return is_lost(page, token) ? std::numeric_limits<float>::quiet_NaN() : value_at(page, token, dim);
   }
+
+  // All numbers at once, up to rounding those of key() and value(): k[head_dim, page_tokens], v[page_tokens, head_dim].
+  void read(const std::byte* page, float* k, float* v) const;
 
   static uint32_t table_of(const std::byte* page) {
     uint32_t table;
@@ -62,9 +71,11 @@ class PageForm {
   virtual size_t key_bytes() const = 0;
   virtual size_t value_bytes() const = 0;
   // Everything but the head of the page. The numbers are finite.
-  virtual void seal_numbers(uint32_t table, const float* k, const float* v, std::byte* page) const = 0;
+  virtual void seal_numbers(const PagePlace& place, const float* k, const float* v, std::byte* page) const = 0;
   virtual float key_at(const std::byte* page, size_t token, size_t dim) const = 0;
   virtual float value_at(const std::byte* page, size_t token, size_t dim) const = 0;
+  // For a form that does better than number by number.
+  virtual void read_numbers(const std::byte* page, float* k, float* v) const;
 
  private:
   Kind kind_;

@@ -134,13 +134,9 @@ Status Engine::Impl::load(const ModelSource& source) {
     GODWIT_ASSIGN(retention, KvRetentionRules::make({.policy = options.kv_policy,
                                                      .budget = options.kv_budget,
                                                      .trigger = options.kv_trigger,
-                                                     .prefill_chunk = options.prefill_chunk},
+                                                     .prefill_chunk = options.prefill_chunk,
+                                                     .equal_pages = formats == std::vector(formats.size(), format)},
                                                     shape, format, config.heads));
-    if (retention->budget.unit == KvBudget::Unit::kBytes && formats != std::vector(formats.size(), format))
-      return errorf(ErrorCode::kInvalidArgument,
-                    "KV codec '{}' has pages of different size, and a budget of bytes counts equal ones; give tokens "
-                    "(4096) or a share (25%)",
-                    options.kv_codec);
     if (retention->format.demotes && options.prefill != "dense")
       return errorf(ErrorCode::kInvalidArgument,
                     "prefill method '{}' finds pages by position, and KV policy '{}' puts entries in another order; "

@@ -5,7 +5,7 @@
 #include "engine/open.h"
 #include "engine/test_engine.h"
 #include "kv/codec.h"
-#include "kv/codec_tables.h"
+#include "kv/codec_tables_testing.h"
 
 namespace godwit {
 namespace {
@@ -74,6 +74,11 @@ TEST(GuardedEngine, WalksLikeThePlainOneWithEveryCodec) {
       for (size_t i = 0; i < book.size(); ++i) book[i] = std::sin(static_cast<float>(i));
       ASSERT_TRUE(write_codec_tables("million", "a test", {{"width", 2}},
                                      {{"k", {2, 32, 256}, book}, {"v", {2, 32, 256}, book}}, path));
+      name += ":file=" + path;
+    }
+    if (name == "xquant") {
+      const std::string path = testing::TempDir() + "guarded_xquant.gguf";
+      ASSERT_TRUE(write_xquant_file({.heads = 2, .head_dim = 32, .rotary_dim = 32}, path));
       name += ":file=" + path;
     }
     expect_same_walk("qwen3", name);

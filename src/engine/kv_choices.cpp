@@ -17,9 +17,10 @@ Result<KvChoices> KvChoices::make(Engine engine, const KvAllowance& allowed) {
   KvChoices choices(std::move(engine), allowed.policies);
   for (const std::string& policy : allowed.policies)
     if (policy != kNone) GODWIT_TRY(make_kv_policy(policy, choices.engine_.shape));
-  const auto limit = [](const std::string& text, std::optional<Limit>& into) -> Status {
+  const auto limit = [&](const std::string& text, std::optional<Limit>& into) -> Status {
     if (text.empty()) return {};
     GODWIT_ASSIGN(const KvBudget budget, KvBudget::parse(text));
+    GODWIT_TRY(budget.check_pages(choices.engine_.equal_pages));
     into = Limit{text, budget};
     return {};
   };
@@ -72,7 +73,8 @@ Result<KvChoices::Chosen> KvChoices::choose(const std::optional<KvChoice>& choic
   GODWIT_ASSIGN(chosen.rules, KvRetentionRules::make({.policy = policy,
                                                       .budget = choice->budget,
                                                       .trigger = choice->trigger,
-                                                      .prefill_chunk = engine_.prefill_chunk},
+                                                      .prefill_chunk = engine_.prefill_chunk,
+                                                      .equal_pages = engine_.equal_pages},
                                                      engine_.shape, engine_.format, engine_.q_heads));
   if (chosen.rules->method.row->demotes != engine_.format.demotes)
     return errorf(ErrorCode::kInvalidArgument,

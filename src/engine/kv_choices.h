@@ -17,6 +17,7 @@ class KvChoices {
     KvShape shape;
     KvFormat format;
     int q_heads = 0, prefill_chunk = 0;
+    bool equal_pages = true;
   };
   static Result<KvChoices> make(Engine engine, const KvAllowance& allowed);
 

@@ -4,6 +4,10 @@
 
 namespace godwit {
 
+const Model& SessionProbe::model(const Session& session) {
+  return *session.impl_->engine->model;
+}
+
 const KvSequence& SessionProbe::cache(const Session& session) {
   return *session.impl_->sequence;
 }

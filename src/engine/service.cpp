@@ -39,7 +39,8 @@ Result<std::unique_ptr<Service>> Service::start(const Engine& engine, const Serv
                                                     .shape = e.model->kv_shape(),
                                                     .format = e.pool->format(),
                                                     .q_heads = e.model->config().heads,
-                                                    .prefill_chunk = o.prefill_chunk},
+                                                    .prefill_chunk = o.prefill_chunk,
+                                                    .equal_pages = e.pool->equal_pages()},
                                                    options.kv));
   return std::unique_ptr<Service>(new Service(std::make_unique<Impl>(engine.impl_, options, std::move(choices))));
 }

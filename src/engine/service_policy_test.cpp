@@ -179,6 +179,27 @@ TEST(ServicePolicy, RequestsChooseWhatIsAllowed) {
                "do nothing");
 }
 
+// As the operator's budget is: bytes count pages of one size.
+TEST(ServicePolicy, BytesAreRefusedWhereLayersDiffer) {
+  const auto service = [](const char* bits, const KvAllowance& kv) {
+    return Service::start(open(with({"", "", "", true, bits})), {.kv = kv});
+  };
+  const auto submit = [](Service& to, const char* budget) {
+    return to.submit(
+        {.prompt = prompt(200), .options = greedy(2), .principal = {}, .kv = KvChoice{"streaming", budget}}, {});
+  };
+  const char *mixed = "kvtuner:bits=88-44", *same = "kivi:k=4,v=4";
+  const KvAllowance streaming{.policies = {"streaming"}, .least_budget = {}, .largest_budget = {}};
+  auto differs = value_of(service(mixed, streaming)), equal = value_of(service(same, streaming));
+  expect_error(submit(*differs, "1MiB"), ErrorCode::kInvalidArgument, "pages of different size");
+  EXPECT_TRUE(submit(*differs, "50%"));
+  EXPECT_TRUE(submit(*equal, "1MiB"));
+  for (const KvAllowance& limits :
+       {KvAllowance{.policies = {"streaming"}, .least_budget = "1MiB", .largest_budget = {}},
+        KvAllowance{.policies = {"streaming"}, .least_budget = {}, .largest_budget = "1MiB"}})
+    expect_error(service(mixed, limits), ErrorCode::kInvalidArgument, "pages of different size");
+}
+
 TEST(ServicePolicy, AnEngineDropsOrDemotes) {
   const Engine drops = open(with({"streaming", "25%", "prefill", true, "kivi:k=4,v=4,last=64"}));
   const Engine demotes = open(with(kDemoting[0]));

@@ -62,10 +62,22 @@ double mass_lost(const Truth& truth, const Session& session) {
   return all > 0 ? lost / all : 0;
 }
 
-Status answer(Session& session, const RecallTurn& turn, bool known, std::stop_token stop, SweepRow& row) {
-  GODWIT_TRY(session.append(turn.before));
+Result<bool> is_right(Session& session, const RecallTurn& turn, bool generated, std::stop_token stop) {
+  if (generated) {
+    GenerateOptions options;
+    options.max_tokens = static_cast<int>(turn.value.size());
+    options.ignore_eos = true;
+    GODWIT_ASSIGN(const Generation made, session.generate(options, {}, {}, std::move(stop)));
+    return made.tokens == turn.value;
+  }
   GODWIT_ASSIGN(auto scores, session.score(turn.value, {}, std::move(stop)));
-  const bool right = std::all_of(scores.begin(), scores.end(), [](const TokenScore& s) { return s.is_top; });
+  return std::all_of(scores.begin(), scores.end(), [](const TokenScore& s) { return s.is_top; });
+}
+
+Status answer(Session& session, const RecallTurn& turn, bool known, bool generated, std::stop_token stop,
+              SweepRow& row) {
+  GODWIT_TRY(session.append(turn.before));
+  GODWIT_ASSIGN(const bool right, is_right(session, turn, generated, std::move(stop)));
   row.answers.push_back({turn.kind, turn.depth, known, right});
   return {};
 }
@@ -104,6 +116,7 @@ Status measure(const Engine& engine, const RecallSample& sample, const Truth& tr
   // What known and late questions share ends with the last whole chunk, so that each prompt is cut as if read alone.
   const auto chunk = static_cast<size_t>(engine.info().prefill_chunk);
   const size_t shared = sample.context.size() / chunk * chunk;
+  const bool generated = options.engine.decode != "dense";
   auto start = std::chrono::steady_clock::now();
   Session base = engine.start();
   GODWIT_TRY(base.append(std::span(sample.context).first(shared)));
@@ -121,14 +134,14 @@ Status measure(const Engine& engine, const RecallSample& sample, const Truth& tr
     for (const RecallTurn& turn : sample.questions) {
       if (!options.late) break;
       Session fork = read.fork();
-      GODWIT_TRY(answer(fork, turn, false, stop, row));
+      GODWIT_TRY(answer(fork, turn, false, generated, stop, row));
     }
   }
   for (const RecallTurn& turn : sample.questions) {
     if (!options.known) break;
     Session fork = base.fork();
     GODWIT_TRY(fork.append(std::span(sample.context).subspan(shared)));
-    GODWIT_TRY(answer(fork, turn, true, stop, row));
+    GODWIT_TRY(answer(fork, turn, true, generated, stop, row));
   }
   return {};
 }
@@ -248,7 +261,9 @@ Result<std::vector<SweepRow>> run_sweep(const SweepOptions& options, std::string
 
   // Every method is opened before any runs: what makes no sense is refused at once.
   for (const SweepMethod& method : options.methods) GODWIT_TRY(Engine::open(engine_options(options, method)));
-  GODWIT_ASSIGN(const Engine full, Engine::open(engine_options(options, {"f32", "", "", ""})));
+  EngineOptions dense = engine_options(options, {"f32", "", "", ""});
+  dense.prefill = dense.decode = "dense";
+  GODWIT_ASSIGN(const Engine full, Engine::open(dense));
   const EngineInfo info = full.info();
   GODWIT_ASSIGN(const std::vector<TokenId> book, full.tokenize(text, {.add_bos = false}));
   const uint64_t hash = hash_of(text);

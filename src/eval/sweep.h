@@ -2,7 +2,9 @@
 //
 // For each text of each length, full attention with an f32 cache is run once and is what counts as right. Then every
 // method reads the text once: questions that are known are asked from a fork that was not compressed yet, late ones
-// from forks of the compressed cache, and so are the text's continuation (divergence) and a generation (speed).
+// from forks of the compressed cache, and so are the text's continuation (divergence) and a generation (speed). Answers
+// are scored, unless there is a planner for tokens that are generated: then they are, greedily. The continuation is
+// always read, so that divergence says nothing about that planner.
 #pragma once
 
 #include <functional>

@@ -69,6 +69,30 @@ TEST(Sweep, NothingIsLostWhereNothingIsDropped) {
   }
 }
 
+TEST(Sweep, PlannersAreMeasuredAgainstDenseAttention) {
+  SweepOptions options = small();
+  options.methods.resize(1);
+  options.engine.prefill = "trishape:sinks=64,window=64,tail=16";
+  EXPECT_GT(value_of(run_sweep(options, book(), {}, {}, {}))[0].mean_kl, 0);
+}
+
+// The built-in model knows the answers: generated, they are those that are likeliest.
+TEST(Sweep, AnswersAreGeneratedWhereAPlannerWantsIt) {
+  SweepOptions options = small();
+  options.engine = {};
+  options.engine.threads = 2;
+  options.lengths = {700};
+  options.methods = {{"f16", "", "", ""}};
+  const auto right = [&](const char* decode) {
+    options.engine.decode = decode;
+    const auto row = value_of(run_sweep(options, book(), {}, {}, {}))[0];
+    return std::count_if(row.answers.begin(), row.answers.end(), [](const SweepAnswer& a) { return a.right; });
+  };
+  EXPECT_EQ(right("dense"), 6);
+  EXPECT_EQ(right("resa:share=1,repair=0"), 6);
+  EXPECT_LT(right("resa:share=0,least=1,repair=0"), 6) << "of one page";
+}
+
 TEST(Sweep, RowsThatAreThereAreNotRunAgain) {
   SweepOptions options = small();
   options.known = false;

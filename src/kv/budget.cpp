@@ -86,6 +86,13 @@ size_t KvBudget::slots_per_head(int32_t tokens, const KvShape& shape, const KvFo
   return static_cast<size_t>(pages) * static_cast<size_t>(format.page_tokens);
 }
 
+Status KvBudget::check_pages(bool equal) const {
+  if (unit != Unit::kBytes || equal) return {};
+  return errorf(ErrorCode::kInvalidArgument,
+                "the KV codec has pages of different size for different layers, and a budget of bytes counts equal "
+                "ones; give tokens (4096) or a share (25%)");
+}
+
 Result<KvTrigger> KvTrigger::parse(std::string_view text, int prefill_chunk) {
   if (text == "prefill") return KvTrigger{.prompt_end = true};
   if (text == "chunk") return KvTrigger{.prompt_end = true, .every = prefill_chunk};

@@ -30,6 +30,8 @@ struct KvBudget {
 
   // Slots that one head may keep on average once `tokens` tokens have been seen, at least 1. Bytes give whole pages.
   size_t slots_per_head(int32_t tokens, const KvShape& shape, const KvFormat& format) const;
+  // Refuses bytes where the pages of layers differ in size: it would be another number of slots for each.
+  Status check_pages(bool equal) const;
   // What a head's number of slots is rounded down to, so that bytes hold whatever the split.
   size_t granule(const KvFormat& format) const {
     return unit == Unit::kBytes ? static_cast<size_t>(format.page_tokens) : 1;

@@ -70,8 +70,12 @@ Status write_codec_tables(std::string_view codec, std::string_view model,
     std::vector<uint16_t>& half = halves.emplace_back();
     for (float x : table.numbers) half.push_back(float_to_f16(std::clamp(x, -kF16Max, kF16Max)));
   }
-  for (size_t i = 0; i < tables.size(); ++i)
-    GODWIT_TRY(writer.add(tables[i].name, DType::kF16, tables[i].shape, std::as_bytes(std::span(halves[i]))));
+  for (size_t i = 0; i < tables.size(); ++i) {
+    const CodecTable& table = tables[i];
+    const auto bytes =
+        table.dtype == DType::kF32 ? std::as_bytes(std::span(table.numbers)) : std::as_bytes(std::span(halves[i]));
+    GODWIT_TRY(writer.add(table.name, table.dtype, table.shape, bytes));
+  }
   return writer.write(path);
 }
 

@@ -31,9 +31,10 @@ struct CodecTable {
   std::string name;
   std::vector<int64_t> shape;
   std::vector<float> numbers;
+  DType dtype = DType::kF16;  // or kF32
 };
 
-// `settings` are what CodecTables::integer reads. Numbers are stored in f16.
+// `settings` are what CodecTables::integer reads.
 Status write_codec_tables(std::string_view codec, std::string_view model,
                           const std::vector<std::pair<std::string, uint32_t>>& settings,
                           const std::vector<CodecTable>& tables, const std::filesystem::path& path);

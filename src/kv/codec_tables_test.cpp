@@ -1,12 +1,11 @@
 // Side files of codecs: what is written is read, and what does not fit is refused by name.
-#include "kv/codec_tables.h"
-
 #include <cmath>
 #include <fstream>
 
 #include <gtest/gtest.h>
 
 #include "kv/codec.h"
+#include "kv/codec_tables_testing.h"
 
 namespace godwit {
 namespace {
@@ -58,6 +57,37 @@ TEST(CodecTables, WhatDoesNotFitIsRefused) {
   EXPECT_NE(refusal("think:file=" + squares).find("negative"), std::string::npos);
   std::ofstream(path_of("short.gguf"), std::ios::binary) << "GGUF\3";
   EXPECT_NE(refusal("million:file=" + path_of("short.gguf")).find("short.gguf"), std::string::npos);
+}
+
+TEST(CodecTables, BasesOfXquant) {
+  const auto file = [](const XquantFile& made) {
+    const std::string path = path_of("codec_tables_xquant.gguf");
+    EXPECT_TRUE(write_xquant_file(made, path));
+    return "xquant:file=" + path;
+  };
+  const KvFormat format = make_kv_format(file({.heads = 6}), 64).value();
+  EXPECT_EQ(format.page_bytes(), 12u + 68 + 2 * (64 * 4 + 32 * 32 + 32 * 16));
+  EXPECT_TRUE(check_codec_tables(format, {.layers = 3, .kv_heads = 2}, "xquant"));
+  EXPECT_FALSE(check_codec_tables(format, {.layers = 4, .kv_heads = 2}, "xquant"));
+  EXPECT_EQ(make_kv_format(file({}) + ",rank=0.25,rest=0,k=8,v=2", 64)->page_bytes(),
+            12u + 68 + 2 * 16 * 4 + 16 * 64 + 16 * 16);
+  const auto refused = [](const std::string& spec, std::string_view mention, int head_dim = 64) {
+    const std::string text = refusal(spec, head_dim);
+    EXPECT_NE(text.find(mention), std::string::npos) << text;
+  };
+  refused("xquant", "godwit tune xquant");
+  refused(file({.factor = 1.01f}), "not orthonormal");
+  refused(file({.rotary_dim = 66}), "rotary_dim is 66");
+  refused(file({.rotary_dim = 33}), "must be even");
+  refused(file({.pairs = 2}), "rope_pairs is 2");
+  refused(file({}), "'k' is [1, 64, 64]", 128);
+  refused(file({}), "multiple of 16; this model's is 72", 72);
+  refused(file({}), "up to 256 numbers", 512);
+  refused(file({}) + ",k=3", "k of KV codec 'xquant' is 3; it can be 2, 4, 8, 16");
+  refused(file({}) + ",rest=8", "it can be 0, 2, 4");
+  refused(file({}) + ",rank=2", "from 0 to 1");
+  refused(file({}) + ",last=100", "multiple of 64");
+  refused("xquant:file=" + million_file(2, 64, 2), "made for KV codec 'million', not 'xquant'");
 }
 
 }  // namespace

@@ -86,6 +86,7 @@ class KvPool {
   Backend& backend() const { return backend_; }
   const KvFormat& format() const { return formats_[0]; }  // but for bits, that of every layer
   const KvFormat& format(int layer) const { return formats_[slab_of(layer)]; }
+  bool equal_pages() const { return layer_slabs_.empty(); }  // in all layers
   std::byte* slab(int layer = 0) const { return slabs_[slab_of(layer)].memory.data(); }
   std::byte* open_slab() const { return slabs_[kOpen].memory.data(); }  // null if the format does not seal
   const std::byte* aux_slab() const { return aux_slab_.data(); }        // null until a page was explicit

@@ -29,6 +29,7 @@ Result<std::shared_ptr<const KvRetentionRules>> KvRetentionRules::make(const KvR
                   row.info.name);
   if (!options.budget.empty()) {
     GODWIT_ASSIGN(rules->budget, KvBudget::parse(options.budget));
+    GODWIT_TRY(rules->budget.check_pages(options.equal_pages));
   }
   const std::string_view trigger = options.trigger.empty() ? row.trigger : options.trigger;
   GODWIT_ASSIGN(rules->trigger, KvTrigger::parse(trigger, options.prefill_chunk));

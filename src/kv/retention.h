@@ -21,6 +21,7 @@ namespace godwit {
 struct KvRetentionOptions {  // as a user writes them
   std::string policy, budget, trigger;
   int prefill_chunk = 512;
+  bool equal_pages = true;  // the codec's, in all layers
 };
 
 // The rules that all sequences of an engine keep. Immutable.

@@ -213,7 +213,7 @@ void KvSequence::list_seals(int layer, std::vector<KvSeal>& seals) const {
   for (int head = 0; head < shape_.kv_heads; ++head) {
     const Head& list = at(layer, head);
     for (size_t i = 0; i < list.twins.size(); ++i)
-      seals.push_back({list.twins[i], list.pages[list.first_twin + i], table_of(list)});
+      seals.push_back(seal_of(list, list.twins[i], list.pages[list.first_twin + i]));
   }
 }
 

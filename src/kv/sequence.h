@@ -165,6 +165,9 @@ class KvSequence final : private PageHolder {
   KvOutcome retain_sealed(Head& head, std::span<const uint32_t> order, uint32_t demoted);
   // Which of the tables of the format's sealed_form a head's pages are sealed with.
   uint32_t table_of(const Head& head) const { return static_cast<uint32_t>(&head - heads_.data()); }
+  KvSeal seal_of(const Head& head, PageId open, PageId sealed) const {
+    return {open, sealed, table_of(head), pool_.first_position(sealed), pool_.aux(sealed)};
+  }
   void write_pages(const Head& head, std::span<const PageId> pages, const Tensor& k, const Tensor& v,
                    const Buffer& beside);
 

@@ -45,7 +45,7 @@ void KvSequence::write_pages(const Head& head, std::span<const PageId> pages, co
   std::vector<KvSeal> seals;
   for (size_t i = 0; i < pages.size(); ++i) {
     const bool open = is_open(pages[i]);
-    if (!open) seals.push_back({static_cast<PageId>(seals.size()) | kOpenPage, pages[i], table_of(head)});
+    if (!open) seals.push_back(seal_of(head, static_cast<PageId>(seals.size()) | kOpenPage, pages[i]));
     const int64_t begin = static_cast<int64_t>(i) * size, end = std::min(k.shape[0], begin + size);
     slots.clear();
     for (uint32_t slot = 0; slot < static_cast<uint32_t>(end - begin); ++slot)
@@ -64,7 +64,8 @@ void KvSequence::write_pages(const Head& head, std::span<const PageId> pages, co
     pool_.backend().kv_seal({.format = pool_.format(head.layer),
                              .open_slab = beside.data(),
                              .slab = pool_.slab(head.layer),
-                             .pages = seals});
+                             .pages = seals,
+                             .aux = pool_.aux_slab()});
   pool_.backend().synchronize();
 }
 

@@ -152,7 +152,11 @@ class Toy {
     std::vector<KvSeal> seals;
     sequence_->list_seals(layer, seals);
     if (!seals.empty())
-      backend_->kv_seal({.format = format, .open_slab = pool_->open_slab(), .slab = pool_->slab(), .pages = seals});
+      backend_->kv_seal({.format = format,
+                         .open_slab = pool_->open_slab(),
+                         .slab = pool_->slab(),
+                         .pages = seals,
+                         .aux = pool_->aux_slab()});
     AttentionPlan plan;
     for (int head = 0; head < kToyShape.kv_heads; ++head) {
       const int step = format.seals ? 1 : rows;  // rows of a tile read the same form of a page

@@ -154,7 +154,8 @@ class Step {
       be_.kv_seal({.format = pool().format(number),
                    .open_slab = pool().open_slab(),
                    .slab = pool().slab(number),
-                   .pages = seals_});
+                   .pages = seals_,
+                   .aux = pool().aux_slab()});
   }
 
   void attend(size_t layer, const Tensor& q) {

@@ -71,6 +71,11 @@ class Model {
                                              const std::function<void(double)>& progress = {});
 
   const ModelConfig& config() const { return config_; }
+  const ModelWeights& weights() const { return weights_; }
+  // What RoPE turns a layer's queries and keys by, [rotary_dim / 2] f32 on the back-end.
+  const Tensor& inv_freq(size_t layer) const {
+    return ropes_[static_cast<size_t>(config_.layers[layer].rope)].inv_freq;
+  }
   KvShape kv_shape() const { return {static_cast<int>(config_.layers.size()), config_.kv_heads}; }
 
   // Runs the rows through the model and writes their K and V.

@@ -11,6 +11,8 @@ def side_files(module_godwit, book, tmp_path_factory):
     for codec, options in (("million", ("--tokens", "1024", "--iterations", "4")), ("think", ("--tokens", "1024"))):
         report = module_godwit.json("tune", codec, "-f", str(text), "-o", str(folder / f"{codec}.gguf"), *options)
         assert report["codec"] == codec and set(report["tables"]) == ({"k", "v"} if codec == "million" else {"queries"})
+    report = module_godwit.json("tune", "xquant", "-o", str(folder / "xquant.gguf"))  # no text
+    assert report["tables"] == {"k": [20, 64, 64], "v": [20, 64, 64], "rope": [20, 32]}
     return folder
 
 
@@ -22,6 +24,7 @@ def test_the_needle_is_found_with_forms_of_whole_pages(godwit, long_needle, side
         ("ksort:first=64", 4.6),
         ("gear:k=4,v=4,first=64", 6.3),
         (f"think:file={side_files}/think.gguf,first=64", 12.8),
+        (f"xquant:file={side_files}/xquant.gguf,first=64", 3.6),
     ):
         answer = godwit.json(*ask, "--kv-codec", codec)
         assert long_needle.answer in answer["text"], codec
@@ -43,5 +46,6 @@ def test_side_files_of_others_are_refused(godwit, side_files):
     for code, codec, word in (
         (2, f"million:file={side_files}/think.gguf", "made for KV codec 'think'"),
         (1, f"think:file={side_files}/none.gguf", "none.gguf"),
+        (2, f"xquant:file={side_files}/million.gguf", "made for KV codec 'million'"),
     ):
         assert word in godwit.refuses(code, "run", "-p", "x", "-n", "1", "--kv-codec", codec)

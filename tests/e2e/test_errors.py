@@ -41,9 +41,10 @@ def test_wrong_usage_names_the_argument(godwit, arguments, word):
 @pytest.mark.parametrize(
     "options, word",
     [
-        (["--kv-codec", "q7"], "bf16, f16, f32, gear, kivi, ksort, kvtuner, million, mustafar, q4, q8, think"),
-        (["--kv-codec", ""], "bf16, f16, f32, gear, kivi, ksort, kvtuner, million, mustafar, q4, q8, think"),
+        (["--kv-codec", "q7"], "bf16, f16, f32, gear, kivi, ksort, kvtuner, million, mustafar, q4, q8, think, xquant"),
+        (["--kv-codec", ""], "bf16, f16, f32, gear, kivi, ksort, kvtuner, million, mustafar, q4, q8, think, xquant"),
         (["--kv-codec", "million"], "godwit tune million"),
+        (["--kv-codec", "xquant"], "godwit tune xquant"),
         (["--kv-codec", "q4:last=100"], "multiple of 64"),
         (["--prefill", "bogus"], "dense"),
         (["--decode", "bogus"], "dense"),

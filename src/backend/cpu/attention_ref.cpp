@@ -12,9 +12,36 @@
 namespace godwit::cpu {
 namespace {
 
+// The numbers of a page. One with a form of its own is read as a whole: a single number may be as much work.
+class PageNumbers {
+ public:
+  PageNumbers(const KvFormat& format, const std::byte* page)
+      : keys_(PageHalf::keys(format)),
+        values_(PageHalf::values(format)),
+        page_(page),
+        dims_(static_cast<size_t>(format.head_dim)),
+        tokens_(static_cast<size_t>(format.page_tokens)) {
+    if (!format.sealed_form) return;
+    k_.resize(dims_ * tokens_);
+    v_.resize(dims_ * tokens_);
+    format.sealed_form->read(page, k_.data(), v_.data());
+  }
+  float key(size_t slot, size_t dim) const {
+    return k_.empty() ? keys_.number(page_, slot, dim) : k_[dim * tokens_ + slot];
+  }
+  float value(size_t slot, size_t dim) const {
+    return v_.empty() ? values_.number(page_, slot, dim) : v_[slot * dims_ + dim];
+  }
+
+ private:
+  PageHalf keys_, values_;
+  const std::byte* page_;
+  size_t dims_, tokens_;
+  std::vector<float> k_, v_;
+};
+
 struct SeenSlot {
-  const std::byte* page;
-  bool open;
+  std::shared_ptr<const PageNumbers> page;
   size_t slot;
   double score;
 };
@@ -22,22 +49,22 @@ struct SeenSlot {
 std::vector<SeenSlot> seen_slots(const AttentionArgs& args, const AttentionTile& tile, const float* q,
                                  int32_t position) {
   const auto head_dim = static_cast<size_t>(args.format.head_dim);
-  const PageHalf sealed = PageHalf::keys(args.format), open = PageHalf::keys(args.format.open_format());
   const PositionSpan sees(position, args.window);
   std::vector<SeenSlot> seen;
   for (uint32_t i = tile.page_begin; i < tile.page_end; ++i) {
     const PageView page(args, args.plan->pages[i]);
-    const PageHalf& keys = page.open ? open : sealed;
+    const auto numbers =
+        std::make_shared<const PageNumbers>(page.open ? args.format.open_format() : args.format, page.k);
     for (size_t slot = 0; slot < static_cast<size_t>(page.count); ++slot) {
       const int32_t slot_position =
           page.positions != nullptr ? page.positions[slot] : page.min_position + static_cast<int32_t>(slot);
       if (!sees.holds(slot_position)) continue;
       double score = 0;
-      for (size_t d = 0; d < head_dim; ++d) score += static_cast<double>(q[d]) * keys.number(page.k, slot, d);
+      for (size_t d = 0; d < head_dim; ++d) score += static_cast<double>(q[d]) * numbers->key(slot, d);
       score *= args.scale;
       if (args.softcap > 0) score = args.softcap * std::tanh(score / args.softcap);
       if (page.bias != nullptr) score += page.bias[slot];
-      seen.push_back({page.k, page.open, slot, score});
+      seen.push_back({numbers, slot, score});
     }
   }
   return seen;
@@ -87,12 +114,10 @@ void attend(const AttentionArgs& args, const AttentionShape& shape, const Attent
   sums.rescale(top);
   double& sum = sums.sum;
   std::vector<double>& total = sums.out;
-  const PageHalf sealed = PageHalf::values(args.format), open = PageHalf::values(args.format.open_format());
   for (const SeenSlot& slot : seen) {
     const double weight = std::exp(slot.score - top);
     sum += weight;
-    for (size_t d = 0; d < head_dim; ++d)
-      total[d] += weight * (slot.open ? open : sealed).number(slot.page, slot.slot, d);
+    for (size_t d = 0; d < head_dim; ++d) total[d] += weight * slot.page->value(slot.slot, d);
   }
   if (state == nullptr) return sums.write(args.partial, at, static_cast<size_t>(head));
   store_empty(state, head_dim);

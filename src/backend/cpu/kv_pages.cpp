@@ -245,7 +245,12 @@ void kv_seal(Context& context, const KvSealArgs& args) {
       std::vector<float> k(sizes.head_dim * sizes.page_tokens), v(k.size());
       const auto* stored = reinterpret_cast<const uint16_t*>(open);
       for (size_t i = 0; i < k.size(); ++i) k[i] = f16_to_float(stored[i]), v[i] = f16_to_float(stored[k.size() + i]);
-      return args.format.sealed_form->seal(seal.table, k.data(), v.data(), sealed);
+      std::vector<int32_t> positions(sizes.page_tokens);
+      std::iota(positions.begin(), positions.end(), seal.first_position);
+      if (seal.aux != kNoAux)
+        std::memcpy(positions.data(), args.aux + seal.aux * args.format.aux_bytes(),
+                    sizes.page_tokens * sizeof(int32_t));
+      return args.format.sealed_form->seal({seal.table, positions.data()}, k.data(), v.data(), sealed);
     }
     if (args.format.is_sparse()) {
       for (size_t i = 0; i < 2; ++i) seal_sparse(open_halves[i], halves[i], sizes, open, sealed);

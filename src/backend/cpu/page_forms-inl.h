@@ -7,6 +7,7 @@
 #endif
 
 #include "backend/cpu/attention_math-inl.h"
+#include "backend/cpu/page_latent-inl.h"
 #include "backend/cpu/page_rows-inl.h"
 #include "backend/forms/gear.h"
 #include "backend/forms/product.h"
@@ -151,6 +152,8 @@ inline void read_form_keys(const PageForm& form, const std::byte* page, float* t
       const GearHalf& half = static_cast<const GearForm&>(form).keys();
       return read_gear(half, page + form.head_bytes(), half.vectors, half.length, to);
     }
+    case PageForm::Kind::kLatent:
+      return read_latent_keys(static_cast<const LatentForm&>(form), page, to);
   }
 }
 
@@ -167,6 +170,9 @@ inline void read_form_values(const PageForm& form, const std::byte* page, size_t
       break;
     case PageForm::Kind::kGear:
       read_gear(static_cast<const GearForm&>(form).values(), page + form.k_bytes(), tokens, width, to);
+      break;
+    case PageForm::Kind::kLatent:
+      read_latent_values(static_cast<const LatentForm&>(form), page, tokens, width, to);
       break;
   }
   const size_t dims = form.head_dim();

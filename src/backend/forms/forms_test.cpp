@@ -34,10 +34,14 @@ Page draw(uint32_t seed) {
   return page;
 }
 
-Page through(const PageForm& form, const Page& page, uint32_t table = 0) {
+Page through(const PageForm& form, const Page& page, uint32_t table = 0, std::vector<int32_t> positions = {}) {
   std::vector<std::byte> bytes(form.k_bytes() + form.v_bytes());
   Page work = page, read = page;
-  form.seal(table, work.k.data(), work.v.data(), bytes.data());
+  if (positions.empty()) {
+    positions.resize(kTokens);
+    std::iota(positions.begin(), positions.end(), 1000);
+  }
+  form.seal({table, positions.data()}, work.k.data(), work.v.data(), bytes.data());
   for (size_t token = 0; token < kTokens; ++token)
     for (size_t dim = 0; dim < kDims; ++dim) {
       read.k[dim * kTokens + token] = form.key(bytes.data(), token, dim);

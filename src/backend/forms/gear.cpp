@@ -107,7 +107,7 @@ GearForm::GearForm(size_t head_dim, size_t page_tokens, const GearOptions& optio
   }
 }
 
-void GearForm::seal_numbers(uint32_t, const float* k, const float* v, std::byte* page) const {
+void GearForm::seal_numbers(const PagePlace&, const float* k, const float* v, std::byte* page) const {
   seal_half(keys_, k, page + head_bytes());
   seal_half(values_, v, page + k_bytes());
 }

@@ -59,7 +59,7 @@ class GearForm final : public PageForm {
  private:
   size_t key_bytes() const override { return keys_.bytes(); }
   size_t value_bytes() const override { return values_.bytes(); }
-  void seal_numbers(uint32_t table, const float* k, const float* v, std::byte* page) const override;
+  void seal_numbers(const PagePlace& place, const float* k, const float* v, std::byte* page) const override;
   float key_at(const std::byte* page, size_t token, size_t dim) const override;
   float value_at(const std::byte* page, size_t token, size_t dim) const override;
 

@@ -28,7 +28,7 @@ ProductForm::ProductForm(size_t head_dim, size_t page_tokens, size_t width, std:
   GODWIT_CHECK(!books_.empty() && books_.size() % (2 * head_dim * kCentroids) == 0);
 }
 
-void ProductForm::seal_numbers(uint32_t table, const float* k, const float* v, std::byte* page) const {
+void ProductForm::seal_numbers(const PagePlace& place, const float* k, const float* v, std::byte* page) const {
   const size_t width = head_dim() / groups_, tokens = page_tokens();
   auto* k_to = const_cast<uint8_t*>(k_index(page));
   auto* v_to = const_cast<uint8_t*>(v_index(page));
@@ -38,10 +38,10 @@ void ProductForm::seal_numbers(uint32_t table, const float* k, const float* v, s
       const size_t at = group * kCentroids, stride = groups_ * kCentroids;
       for (size_t i = 0; i < width; ++i) point[i] = k[(i * groups_ + group) * tokens + token];
       k_to[group * tokens + token] =
-          static_cast<uint8_t>(nearest_centroid(k_book(table) + at, stride, point.data(), width));
+          static_cast<uint8_t>(nearest_centroid(k_book(place.table) + at, stride, point.data(), width));
       for (size_t i = 0; i < width; ++i) point[i] = v[token * head_dim() + i * groups_ + group];
       v_to[token * groups_ + group] =
-          static_cast<uint8_t>(nearest_centroid(v_book(table) + at, stride, point.data(), width));
+          static_cast<uint8_t>(nearest_centroid(v_book(place.table) + at, stride, point.data(), width));
     }
 }
 

@@ -35,7 +35,7 @@ size_t SortedForm::value_bytes() const {
   return page_tokens() * (head_dim() / kBlock + code_row_bytes(options_.v_bits, head_dim()));
 }
 
-void SortedForm::seal_numbers(uint32_t, const float* k, const float* v, std::byte* page) const {
+void SortedForm::seal_numbers(const PagePlace&, const float* k, const float* v, std::byte* page) const {
   const size_t dims = head_dim(), tokens = page_tokens(), blocks = dims / kBlock;
   auto* order = const_cast<uint8_t*>(this->order(page));
   std::iota(order, order + dims, uint8_t{0});

@@ -12,7 +12,7 @@ ThinForm::ThinForm(size_t head_dim, size_t page_tokens, size_t kept, std::vector
   GODWIT_CHECK(head_dim % 16 == 0 && kept >= 1 && kept <= head_dim && weights_.size() % head_dim == 0);
 }
 
-void ThinForm::seal_numbers(uint32_t table, const float* k, const float* v, std::byte* page) const {
+void ThinForm::seal_numbers(const PagePlace& place, const float* k, const float* v, std::byte* page) const {
   const size_t dims = head_dim(), tokens = page_tokens();
   std::vector<double> importance(dims);
   for (size_t dim = 0; dim < dims; ++dim) {
@@ -20,7 +20,7 @@ void ThinForm::seal_numbers(uint32_t table, const float* k, const float* v, std:
       const double x = k[dim * tokens + token];
       importance[dim] += x * x;
     }
-    if (!weights_.empty()) importance[dim] *= weights_[table * dims + dim];
+    if (!weights_.empty()) importance[dim] *= weights_[place.table * dims + dim];
   }
   std::vector<size_t> order(dims);
   std::iota(order.begin(), order.end(), size_t{0});

@@ -35,7 +35,7 @@ class ThinForm final : public PageForm {
  private:
   size_t key_bytes() const override { return head_dim() / 8 + kept_ * page_tokens() * sizeof(uint16_t); }
   size_t value_bytes() const override { return page_tokens() * head_dim() * sizeof(uint16_t); }
-  void seal_numbers(uint32_t table, const float* k, const float* v, std::byte* page) const override;
+  void seal_numbers(const PagePlace& place, const float* k, const float* v, std::byte* page) const override;
   float key_at(const std::byte* page, size_t token, size_t dim) const override;
   float value_at(const std::byte* page, size_t token, size_t dim) const override;
 
