@@ -1,4 +1,5 @@
 // godwit chat: a conversation on the terminal. Ctrl-C stops the answer and not the program.
+#include <atomic>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
@@ -42,12 +43,12 @@ std::string expand_home(const std::string& path) {
 class PromptInterrupt {
  public:
   PromptInterrupt() {
-    seen = 0;
+    seen = false;
     struct sigaction action {};
     action.sa_handler = [](int) {};
     sigaction(SIGALRM, &action, &before_alarm_);
     action.sa_handler = [](int) {
-      seen = 1;
+      seen = true;
       interrupt_every(20'000);
     };
     sigaction(SIGINT, &action, &before_);
@@ -60,7 +61,7 @@ class PromptInterrupt {
   PromptInterrupt(const PromptInterrupt&) = delete;
   PromptInterrupt& operator=(const PromptInterrupt&) = delete;
 
-  static bool taken() { return seen != 0; }
+  static bool taken() { return seen; }
 
  private:
   static void interrupt_every(int microseconds) {
@@ -68,9 +69,9 @@ class PromptInterrupt {
     setitimer(ITIMER_REAL, &timer, nullptr);
   }
 
-  static inline volatile std::sig_atomic_t seen = 0;
-  struct sigaction before_ {
-  }, before_alarm_{};
+  static inline std::atomic<bool> seen = false;  // the handler may run on any thread
+  struct sigaction before_ {};
+  struct sigaction before_alarm_ {};
 };
 
 // Lines from the terminal with editing and history, or plain lines when stdin is no terminal.
