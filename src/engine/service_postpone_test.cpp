@@ -60,7 +60,7 @@ TEST(ServicePostpone, ADropThatFindsNoMemoryIsTriedAgainLater) {
   EXPECT_EQ(answer.error, "");
   tokens.resize(20);
   EXPECT_EQ(tokens, cold(open(dropping), second, 20));
-  EXPECT_EQ(std::count(computed.begin(), computed.end(), 0), 1) << "it began once, was computed up to its end, and waited";
+  EXPECT_EQ(std::count(computed.begin(), computed.end(), 0), 1) << "it went back to wait once";
   std::tie(tokens, answer) = first_over.get_future().get();
   EXPECT_EQ(answer.error, "");
   tokens.resize(150);
