@@ -1,4 +1,5 @@
 // godwit chat: a conversation on the terminal. Ctrl-C stops the answer and not the program.
+#include <atomic>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
@@ -7,6 +8,7 @@
 
 #include <editline/readline.h>
 #include <nlohmann/json.hpp>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include "base/result.h"
@@ -36,28 +38,40 @@ std::string expand_home(const std::string& path) {
   return wanted && home != nullptr ? home + path.substr(1) : path;
 }
 
-// While it lives, SIGINT only sets a flag, so that the read it interrupts can be told from the end of the input.
+// While it lives, SIGINT only sets a flag, so that the read it interrupts can be told from the end of the input. A
+// signal may come just before that read begins: until it is taken, a timer interrupts again and again.
 class PromptInterrupt {
  public:
   PromptInterrupt() {
-    seen = 0;
+    seen = false;
     struct sigaction action {};
-    action.sa_handler = [](int) { seen = 1; };
+    action.sa_handler = [](int) {};
+    sigaction(SIGALRM, &action, &before_alarm_);
+    action.sa_handler = [](int) {
+      seen = true;
+      interrupt_every(20'000);
+    };
     sigaction(SIGINT, &action, &before_);
   }
-  ~PromptInterrupt() { sigaction(SIGINT, &before_, nullptr); }
+  ~PromptInterrupt() {
+    sigaction(SIGINT, &before_, nullptr);
+    interrupt_every(0);
+    sigaction(SIGALRM, &before_alarm_, nullptr);
+  }
   PromptInterrupt(const PromptInterrupt&) = delete;
   PromptInterrupt& operator=(const PromptInterrupt&) = delete;
 
-  bool taken() {
-    const bool was = seen != 0;
-    seen = 0;
-    return was;
-  }
+  static bool taken() { return seen; }
 
  private:
-  static inline volatile std::sig_atomic_t seen = 0;
+  static void interrupt_every(int microseconds) {
+    const itimerval timer{{0, microseconds}, {0, microseconds}};
+    setitimer(ITIMER_REAL, &timer, nullptr);
+  }
+
+  static inline std::atomic<bool> seen = false;  // the handler may run on any thread
   struct sigaction before_ {};
+  struct sigaction before_alarm_ {};
 };
 
 // Lines from the terminal with editing and history, or plain lines when stdin is no terminal.

@@ -7,11 +7,13 @@
 namespace godwit::cli {
 namespace {
 
-// A signal handler may do little more than set a flag; a thread turns the flag into the stop request.
-volatile std::sig_atomic_t interrupts = 0, patient = 0;
+// A signal handler may do little more than set a flag; a thread turns the flag into the stop request. The handler runs
+// on whatever thread the signal finds, so volatile would not do.
+std::atomic<int> interrupts = 0;
+std::atomic<bool> patient = false;
+static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free);
 void on_interrupt(int) {
-  interrupts = interrupts + 1;
-  if (interrupts > 1 && patient == 0) {
+  if (++interrupts > 1 && !patient) {
     std::signal(SIGINT, SIG_DFL);
     std::raise(SIGINT);
   }
@@ -27,7 +29,7 @@ struct InterruptScope::Watcher {
 
 InterruptScope::InterruptScope(Second second) : watcher_(new Watcher) {
   interrupts = 0;
-  patient = second == kIsIgnored ? 1 : 0;
+  patient = second == kIsIgnored;
   struct sigaction action {};
   action.sa_handler = on_interrupt;
   sigaction(SIGINT, &action, &watcher_->before);

@@ -14,9 +14,12 @@ std::string_view name_in(std::string_view spec) {
 }  // namespace
 
 Result<KvChoices> KvChoices::make(Engine engine, const KvAllowance& allowed) {
-  KvChoices choices(std::move(engine), allowed.policies);
-  for (const std::string& policy : allowed.policies)
-    if (policy != kNone) GODWIT_TRY(make_kv_policy(policy, choices.engine_.shape));
+  KvChoices choices(std::move(engine));
+  for (const std::string& spec : allowed.policies) {
+    Allowed& added = choices.policies_.emplace_back(Allowed{spec, {}});
+    if (spec == kNone) continue;
+    GODWIT_ASSIGN(added.method, make_kv_policy(spec, choices.engine_.shape));
+  }
   const auto limit = [&](const std::string& text, std::optional<Limit>& into) -> Status {
     if (text.empty()) return {};
     GODWIT_ASSIGN(const KvBudget budget, KvBudget::parse(text));
@@ -32,13 +35,13 @@ Result<KvChoices> KvChoices::make(Engine engine, const KvAllowance& allowed) {
   return choices;
 }
 
-Result<std::string> KvChoices::allowed(std::string_view policy) const {
-  for (const std::string& spec : policies_)
-    if (spec == policy || name_in(spec) == policy) return spec;
+Result<KvChoices::Allowed> KvChoices::allowed(std::string_view policy) const {
+  for (const Allowed& one : policies_)
+    if (one.spec == policy || name_in(one.spec) == policy) return one;
   if (policies_.empty())
     return errorf(ErrorCode::kInvalidArgument, "requests may not choose a KV method here: leave 'kv' out");
   std::vector<std::string_view> names;
-  for (const std::string& spec : policies_) names.push_back(name_in(spec));
+  for (const Allowed& one : policies_) names.push_back(name_in(one.spec));
   return errorf(ErrorCode::kInvalidArgument, "the KV policy '{}' may not be chosen here; there are {}",
                 policy.substr(0, 128), fmt::join(names, ", "));
 }
@@ -59,8 +62,8 @@ Status KvChoices::check_budget(const KvRetentionRules& rules, std::string_view t
 Result<KvChoices::Chosen> KvChoices::choose(const std::optional<KvChoice>& choice, size_t prompt_tokens) const {
   if (!choice) return engine_.own;
   Chosen chosen{*choice, nullptr};
-  GODWIT_ASSIGN(const std::string policy, allowed(choice->policy.empty() ? kNone : choice->policy));
-  if (policy == kNone) {
+  GODWIT_ASSIGN(const Allowed policy, allowed(choice->policy.empty() ? kNone : choice->policy));
+  if (policy.method.row == nullptr) {
     if (!choice->budget.empty() || !choice->trigger.empty())
       return errorf(ErrorCode::kInvalidArgument, "without a KV policy, a KV {} does nothing",
                     choice->budget.empty() ? "trigger" : "budget");
@@ -70,7 +73,8 @@ Result<KvChoices::Chosen> KvChoices::choose(const std::optional<KvChoice>& choic
   if (!choice->trigger.empty() && choice->trigger != "prefill" && choice->trigger != "chunk")
     return errorf(ErrorCode::kInvalidArgument, "'{}' is no KV trigger that requests may choose; give prefill or chunk",
                   choice->trigger.substr(0, 128));
-  GODWIT_ASSIGN(chosen.rules, KvRetentionRules::make({.policy = policy,
+  GODWIT_ASSIGN(chosen.rules, KvRetentionRules::make(policy.method,
+                                                     {.policy = policy.spec,
                                                       .budget = choice->budget,
                                                       .trigger = choice->trigger,
                                                       .prefill_chunk = engine_.prefill_chunk,
@@ -78,7 +82,7 @@ Result<KvChoices::Chosen> KvChoices::choose(const std::optional<KvChoice>& choic
                                                      engine_.shape, engine_.format, engine_.q_heads));
   if (chosen.rules->method.row->demotes != engine_.format.demotes)
     return errorf(ErrorCode::kInvalidArgument,
-                  "the KV policy '{}' cannot be chosen here: entries are {} here, and it {} them", policy,
+                  "the KV policy '{}' cannot be chosen here: entries are {} here, and it {} them", policy.spec,
                   engine_.format.demotes ? "demoted" : "dropped", engine_.format.demotes ? "drops" : "demotes");
   if (!choice->budget.empty()) GODWIT_TRY(check_budget(*chosen.rules, choice->budget, prompt_tokens));
   return chosen;

@@ -25,13 +25,17 @@ class KvChoices {
   Result<Chosen> choose(const std::optional<KvChoice>& choice, size_t prompt_tokens) const;
 
  private:
-  KvChoices(Engine engine, std::vector<std::string> policies)
-      : engine_(std::move(engine)), policies_(std::move(policies)) {}
-  Result<std::string> allowed(std::string_view policy) const;
+  // Made once: what a policy reads from a file is the same for all requests.
+  struct Allowed {
+    std::string spec;
+    NamedKvPolicy method;  // of "none": nothing
+  };
+  explicit KvChoices(Engine engine) : engine_(std::move(engine)) {}
+  Result<Allowed> allowed(std::string_view policy) const;
   Status check_budget(const KvRetentionRules& rules, std::string_view text, size_t prompt_tokens) const;
 
   Engine engine_;
-  std::vector<std::string> policies_;
+  std::vector<Allowed> policies_;
   struct Limit {
     std::string text;
     KvBudget budget;

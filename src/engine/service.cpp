@@ -52,6 +52,10 @@ Service::Impl::Impl(std::shared_ptr<Engine::Impl> e, const ServiceOptions& o, Kv
     stats.kv_budget_bytes = engine->pool->budget_bytes();
     prefixes.emplace(*engine->pool, engine->model->kv_shape(),
                      PrefixIndex::Options{attention_tokens(engine->model->config())});
+    states.emplace(*engine->pool,
+                   PrefixStates::Options{.attention_tokens = attention_tokens(engine->model->config()),
+                                         .piece_tokens = static_cast<size_t>(engine->options.prefill_chunk),
+                                         .most_bytes_beside = engine->pool->budget_bytes() / 16});
     if (engine->team) over_ranks = std::make_unique<OverRanks>(*this);
   }
   thread = std::jthread([this](const std::stop_token& stop) { run(stop); });
@@ -66,6 +70,7 @@ Service::Impl::~Impl() {
   thread.join();
   std::lock_guard lock(engine->mutex);
   over_ranks.reset();
+  states.reset();
   prefixes.reset();
 }
 
@@ -101,13 +106,15 @@ Result<uint64_t> Service::submit(ServiceRequest request, ServiceCallbacks callba
   }
   auto prompt = std::make_shared<const std::vector<int32_t>>(request.prompt);
   std::vector<TokenId> tokens = *prompt;
-  std::string space = request.principal + '\0' + request.salt;
+  std::string space = request.principal + '\0' + request.salt, state_space;
+  if (s.options.prefix_cache && kv.rules && kv.rules->by_pieces()) state_space = kv.rules->key() + '\0' + space;
   auto work = std::make_unique<Work>(Work{.request = std::move(request),
                                           .callbacks = std::move(callbacks),
                                           .writer = std::move(writer),
                                           .prompt = std::move(prompt),
                                           .tokens = std::move(tokens),
                                           .space = std::move(space),
+                                          .state_space = std::move(state_space),
                                           .kv = std::move(kv.text),
                                           .rules = std::move(kv.rules),
                                           .team = e.team.get()});

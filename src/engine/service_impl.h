@@ -16,6 +16,7 @@
 #include "engine/engine_impl.h"
 #include "engine/kv_choices.h"
 #include "kv/prefix_index.h"
+#include "kv/prefix_states.h"
 #include "sched/scheduler.h"
 #include <godwit/service.h>
 
@@ -29,7 +30,8 @@ struct Service::Work {
   AnswerWriter writer;
   std::shared_ptr<const std::vector<int32_t>> prompt;
   std::vector<TokenId> tokens;                    // prompt and answer
-  std::string space;                              // of the prefix cache
+  std::string space;                              // of the prefix cache: of blocks, and
+  std::string state_space;                        // ... of states, where its rules have such
   KvChoice kv;                                    // its KV method, and
   std::shared_ptr<const KvRetentionRules> rules;  // ... what that means; null: every entry stays
   const Team* team = nullptr;
@@ -111,10 +113,22 @@ struct Service::Impl final : SchedMemory {
     return work.rules && work.rules->by_pieces() ? static_cast<size_t>(engine->options.prefill_chunk) : 0;
   }
   std::span<const int32_t> sharing(const Work& work) const { return std::span(*work.prompt).first(shareable(work)); }
+  // So much of its prompt may come from a state that another of the same rules left, or be left as one.
+  size_t resumable(const Work& work) const {
+    if (work.state_space.empty()) return 0;
+    const size_t tokens = work.prompt->size(), own = std::max<size_t>(tail_rows(), 1);
+    return tokens - std::min(tokens, own);
+  }
+  // One that goes further than the blocks do; or null.
+  const PrefixStates::State* state_for(const Work& work) const {
+    const auto* state = states->find(work.state_space, std::span(*work.prompt).first(resumable(work)));
+    return state != nullptr && state->tokens > prefixes->matched(work.space, sharing(work)) ? state : nullptr;
+  }
   size_t tail_rows() const { return static_cast<size_t>(engine->prefill_planner->tail_rows()); }
   size_t cached(uint64_t id) const override {
     const Work& work = *works.at(id);
-    return prefixes->matched(work.space, sharing(work));
+    const auto* state = state_for(work);
+    return state != nullptr ? state->tokens : prefixes->matched(work.space, sharing(work));
   }
   bool fits(uint64_t id, size_t tokens) const override {
     const KvShape shape = engine->model->kv_shape();
@@ -129,14 +143,22 @@ struct Service::Impl final : SchedMemory {
                (format.demotes ? format.most_bytes_demoting(tokens + 1, open + 1) : format.most_bytes(open + 1, step));
     }
     const size_t free = pool.budget_bytes() - pool.bytes_in_use();
-    return bytes <= free || bytes <= free + prefixes->releasable_bytes();
+    return bytes <= free || bytes <= free + prefixes->releasable_bytes() + states->releasable_bytes();
   }
   size_t begin(uint64_t id) override {
     Work& work = *works.at(id);
-    work.sequence = std::make_unique<KvSequence>(*engine->pool, engine->model->kv_shape());
     begins(work);
-    const size_t found = prefixes->share(work.space, sharing(work), *work.sequence);
-    if (work.rules) {
+    size_t found = 0;
+    if (const auto* state = state_for(work)) {
+      states->use(*state);
+      work.sequence = state->sequence->fork();
+      work.retention = std::make_unique<KvRetention>(*state->retention, *work.sequence);
+      found = state->tokens;
+    } else {
+      work.sequence = std::make_unique<KvSequence>(*engine->pool, engine->model->kv_shape());
+      found = prefixes->share(work.space, sharing(work), *work.sequence);
+    }
+    if (work.rules && !work.retention) {
       work.retention = std::make_unique<KvRetention>(work.rules, *work.sequence);
       if (found > 0) work.retention->skip(static_cast<int32_t>(found));
     }
@@ -150,9 +172,14 @@ struct Service::Impl final : SchedMemory {
   }
   bool make_room(Work& work, size_t tokens) {
     KvOutcome outcome = work.sequence->append(static_cast<int>(tokens));
-    if (!outcome && prefixes->release(outcome.missing_pages) > 0)
+    if (!outcome && release_prefixes(outcome.missing_pages) > 0)
       outcome = work.sequence->append(static_cast<int>(tokens));
     return static_cast<bool>(outcome);
+  }
+  // A state serves one method only, so these go first.
+  size_t release_prefixes(size_t pages) {
+    const size_t freed = states->release(pages);
+    return freed < pages ? freed + prefixes->release(pages - freed) : freed;
   }
 
   std::shared_ptr<Engine::Impl> engine;
@@ -160,6 +187,7 @@ struct Service::Impl final : SchedMemory {
   const KvChoices choices;
   Scheduler scheduler;
   std::optional<PrefixIndex> prefixes;
+  std::optional<PrefixStates> states;
   std::unique_ptr<OverRanks> over_ranks;  // null: this process alone
   std::map<uint64_t, std::unique_ptr<Work>> works;
   size_t postponed = 0;  // in this step

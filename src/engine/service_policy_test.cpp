@@ -8,34 +8,33 @@ using namespace engine_test;
 
 struct Method {
   const char *policy, *budget, *trigger;
-  bool shares;  // a prompt of 500 tokens finds some of itself
   const char* codec = "f16";
 };
 
 // Every kind: nothing observed, the last queries, all of them, K and V, merges; looks at a prompt's end, after chunks,
 // after numbers of tokens that are no chunks.
 constexpr Method kMethods[] = {
-    {"streaming", "25%", "prefill", true},
-    {"streaming", "96", "chunk", true},  // the first chunk
-    {"snapkv", "25%", "prefill", true},
-    {"snapkv", "96", "chunk", false},
-    {"tova", "60", "100", false},
-    {"h2o", "30%", "chunk", false},
-    {"h2o", "25%", "prefill", false},
-    {"infinipot", "96", "256", true},
-    {"lazyeviction", "140", "40", false},
-    {"d2o", "100", "chunk", false},
-    {"kvmerger", "25%", "prefill", true},
-    {"cake", "64", "prefill", true},
-    {"streaming", "30%", "prefill", true, "q4:last=64"},
-    {"snapkv", "100", "chunk", false, "q4:last=128,first=64"},
+    {"streaming", "25%", "prefill"},
+    {"streaming", "96", "chunk"},
+    {"snapkv", "25%", "prefill"},
+    {"snapkv", "96", "chunk"},
+    {"tova", "60", "100"},
+    {"h2o", "30%", "chunk"},
+    {"h2o", "25%", "prefill"},
+    {"infinipot", "96", "256"},
+    {"lazyeviction", "140", "40"},
+    {"d2o", "100", "chunk"},
+    {"kvmerger", "25%", "prefill"},
+    {"cake", "64", "prefill"},
+    {"streaming", "30%", "prefill", "q4:last=64"},
+    {"snapkv", "100", "chunk", "q4:last=128,first=64"},
 };
 
 // What demotes, an engine does for all its requests: pages are then sealed where a policy says so.
 constexpr Method kDemoting[] = {
-    {"mikv:base=infinipot", "25%", "prefill", true, "kivi:k=4,v=4,last=64"},
-    {"mikv:base=snapkv", "192", "chunk", false, "kivi:k=4,v=4,last=0"},
-    {"zipcache", "40%", "prefill", false, "q4:last=64"},
+    {"mikv:base=infinipot", "25%", "prefill", "kivi:k=4,v=4,last=64"},
+    {"mikv:base=snapkv", "192", "chunk", "kivi:k=4,v=4,last=0"},
+    {"zipcache", "40%", "prefill", "q4:last=64"},
 };
 
 std::vector<Method> all_methods() {
@@ -79,7 +78,7 @@ TEST(ServicePolicy, BatchedEqualsAlone) {
   }
 }
 
-TEST(ServicePolicy, WarmEqualsColdAndSharesUntilEntriesAreDropped) {
+TEST(ServicePolicy, WarmEqualsCold) {
   const auto tokens = prompt(500);
   const auto exact = cold(open(small_engine()), tokens, 20);
   size_t changed = 0;
@@ -92,7 +91,7 @@ TEST(ServicePolicy, WarmEqualsColdAndSharesUntilEntriesAreDropped) {
     for (const bool warm : {false, true}) {
       const Outcome got = client.ask({.prompt = tokens, .options = greedy(20), .principal = {}}).get();
       EXPECT_EQ(got.tokens, want) << name_of(method) << ", warm " << warm;
-      EXPECT_EQ(got.answer.cached_tokens > 0, warm && method.shares) << name_of(method);
+      EXPECT_EQ(got.answer.cached_tokens, warm ? 448 : 0) << name_of(method);
     }
   }
   EXPECT_GT(changed, std::size(kMethods) / 2) << "too little is dropped to show anything";
@@ -201,7 +200,7 @@ TEST(ServicePolicy, BytesAreRefusedWhereLayersDiffer) {
 }
 
 TEST(ServicePolicy, AnEngineDropsOrDemotes) {
-  const Engine drops = open(with({"streaming", "25%", "prefill", true, "kivi:k=4,v=4,last=64"}));
+  const Engine drops = open(with({"streaming", "25%", "prefill", "kivi:k=4,v=4,last=64"}));
   const Engine demotes = open(with(kDemoting[0]));
   const auto refused = [](const Engine& engine, const char* policy, const char* mention) {
     auto service = serve(engine, {.kv = {.policies = {policy}}});
@@ -214,7 +213,7 @@ TEST(ServicePolicy, AnEngineDropsOrDemotes) {
 }
 
 TEST(ServicePolicy, StatusTellsWhatIsRetained) {
-  const Engine engine = open(with({"streaming", "25%", "prefill", true}));
+  const Engine engine = open(with({"streaming", "25%", "prefill"}));
   auto service = serve(engine);
   std::vector<double> retained;
   KvChoice method;

@@ -50,8 +50,8 @@ void Service::Impl::take_submitted() {
                       .principal = work->request.principal,
                       .priority = work->request.priority,
                       .prompt = work->prompt,
-                      .space = work->space,
-                      .shareable = shareable(*work),
+                      .space = work->state_space.empty() ? work->space : work->state_space,
+                      .shareable = std::max(shareable(*work), resumable(*work)),
                       .piece_tokens = piece_tokens(*work)});
     works.emplace(work->id, std::move(work));
   }
@@ -168,7 +168,8 @@ void Service::Impl::make_way(const Work& work) {
     const size_t free = pool.budget_bytes() - pool.bytes_in_use();
     return need > free ? (need - free) / format.page_bytes() + 1 : 0;
   };
-  if (missing() > 0) prefixes->release(missing());
+  if (missing() > 0) release_prefixes(missing());
+  if (missing() > 0) states->forget_all();
   if (missing() > 0) prefixes->forget_all();
 }
 
@@ -183,7 +184,8 @@ bool Service::Impl::prepare(const Rows& rows) {
   return make_room(work, rows.count);
 }
 
-// What a prompt's beginning left is remembered before anything of it is dropped.
+// What a prompt's beginning left is remembered before anything of it is dropped, and, where others of its rules can go
+// on with it, after that.
 bool Service::Impl::finish(Phase phase, const Rows& rows) {
   Work& work = *rows.work;
   const size_t end = rows.begin + rows.count, prompt = work.prompt->size();
@@ -195,7 +197,10 @@ bool Service::Impl::finish(Phase phase, const Rows& rows) {
   const auto count = static_cast<int>(rows.count);
   const bool prompt_ends = phase == Phase::kPrefill && end == prompt;
   if (work.retention->looks_after(count, prompt_ends)) make_way(work);
-  return work.retention->finish(count, prompt_ends).has_value();
+  if (!work.retention->finish(count, prompt_ends)) return false;
+  if (phase == Phase::kPrefill && end <= resumable(work) && end % piece_tokens(work) == 0)
+    states->remember(work.state_space, work.prompt, end, *work.sequence, *work.retention);
+  return true;
 }
 
 void Service::Impl::postpone(Work& work, std::vector<Said>& said) {

@@ -66,4 +66,11 @@ void AttentionTotals::clear() {
   status_ = {};
 }
 
+size_t AttentionTotals::bytes() const {
+  size_t total = 0;
+  for (const KvSlotStats& one : totals_)
+    total += one.mass.size() * sizeof(float) + (one.last_use.size() + one.longest_gap.size()) * sizeof(int32_t);
+  return total;
+}
+
 }  // namespace godwit

@@ -20,6 +20,7 @@ class AttentionTotals {
   // The slots of a head are now those, in that order.
   void retain(int layer, int head, std::span<const uint32_t> kept);
   void clear();
+  size_t bytes() const;
 
  private:
   size_t index(int layer, int head) const { return static_cast<size_t>(layer * shape_.kv_heads + head); }

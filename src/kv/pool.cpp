@@ -78,6 +78,7 @@ std::optional<PageId> KvPool::allocate(int32_t first_position, bool open, int la
 
 std::optional<PageId> KvPool::allocate_in(size_t number, int32_t first_position) {
   Slab& slab = slabs_[number];
+  ++changes_;
   if (bytes_in_use() + slab.page_bytes > budget_bytes_) return std::nullopt;
   PageId page;
   if (!slab.free.empty()) {
@@ -118,6 +119,7 @@ void KvPool::ref(PageId page) {
   Page& info = at(page);
   if (info.kept && info.references == 1) --slabs_[page_slab(page)].only_kept;
   ++info.references;
+  ++changes_;
 }
 
 void KvPool::unref(PageId page) {
@@ -125,6 +127,7 @@ void KvPool::unref(PageId page) {
   GODWIT_CHECK(page_index(page) < slab.pages.size() && at(page).references > 0);
   Page& info = at(page);
   --info.references;
+  ++changes_;
   if (info.kept && info.references == 1) ++slab.only_kept;
   if (info.references > 0) return;
   free_aux(info);
@@ -147,6 +150,16 @@ void KvPool::give_up(PageId page) {
   if (info.references == 1) --slabs_[page_slab(page)].only_kept;
   info.kept = false;
   unref(page);
+}
+
+size_t KvPool::bytes_held_by(const PageCounts& counts) const {
+  size_t total = 0;
+  for (size_t slab = 0; slab < kSlabs; ++slab)
+    for (size_t i = 0; i < counts.pages(slab); ++i)
+      if (const auto page = static_cast<PageId>(slab << kPageIndexBits | i);
+          counts.of(page) > 0 && counts.of(page) == firm_references(page))
+        total += bytes(page);
+  return total;
 }
 
 size_t KvPool::kept_bytes() const {

@@ -113,12 +113,16 @@ class KvPool {
   // A reference that its holder would give up if asked, one a page at most. REQUIRES of keep: it is not explicit.
   void keep(PageId page);
   void give_up(PageId page);
-  size_t kept_bytes() const;  // of pages that have no other reference
+  size_t kept_bytes() const;                     // of pages that have no other reference
+  uint64_t changes() const { return changes_; }  // another number whenever a page got or lost a reference
+  // Of pages all of whose references are among these, but for one that keep() took.
+  size_t bytes_held_by(const PageCounts& counts) const;
   // Another number whenever slots of the page that were filled get other contents; appending does not change it.
   uint64_t stamp(PageId page) const { return at(page).stamp; }
   void touch(PageId page) { at(page).stamp = ++last_stamp_; }
   uint32_t references(PageId page) const { return at(page).references; }
   bool shared(PageId page) const { return references(page) > 1; }
+  uint32_t firm_references(PageId page) const { return references(page) - (at(page).kept ? 1 : 0); }  // not keep()'s
   size_t bytes(PageId page) const {  // with its aux entry
     return slabs_[page_slab(page)].page_bytes + (is_explicit(page) ? format().aux_bytes() : 0);
   }
@@ -186,7 +190,7 @@ class KvPool {
   std::vector<uint32_t> free_aux_;
   std::vector<int32_t> aux_host_;      // [entries ever in use, 2, page_tokens]: positions, then the bits of the biases
   std::vector<uint32_t> aux_changed_;  // entries to upload; may repeat
-  uint64_t last_stamp_ = 0;
+  uint64_t last_stamp_ = 0, changes_ = 1;
   size_t aux_in_use_ = 0, peak_bytes_ = 0;
   std::vector<const PageHolder*> holders_;
 };

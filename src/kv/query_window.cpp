@@ -10,6 +10,17 @@ QueryWindow::QueryWindow(int queries, int layers, int q_heads)
   GODWIT_CHECK(queries > 0 && layers > 0 && q_heads > 0);
 }
 
+QueryWindow::QueryWindow(const QueryWindow& other)
+    : queries_(other.queries_),
+      layers_(other.layers_),
+      q_heads_(other.q_heads_),
+      head_dim_(other.head_dim_),
+      attention_(other.attention_),
+      kept_(other.kept_),
+      first_(other.first_),
+      end_(other.end_),
+      written_(other.written_) {}
+
 Tensor QueryWindow::layer_queries(int layer) const {
   const Tensor all(kept_.data(), DType::kF32, {layers_, queries_, q_heads_, head_dim_});
   return Tensor(all.data + static_cast<size_t>(layer) * all.row_stride_bytes, DType::kF32,

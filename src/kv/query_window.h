@@ -1,8 +1,8 @@
 // The last queries of a sequence, kept to ask what they attend to in the cache as it is at any later time: neither
 // chunks nor earlier drops shift such a window.
 //
-// A copy shares the kept queries until one of the two takes the next step. After forget() the window holds what is left
-// of it, until steps fill it again. One thread at a time, as the sequence.
+// A copy shares the kept queries until one of the two takes the next step, and nothing else: both may be in one batch.
+// After forget() the window holds what is left of it, until steps fill it again. One thread at a time, as the sequence.
 #pragma once
 
 #include "kv/slot_stats.h"
@@ -12,6 +12,8 @@ namespace godwit {
 class QueryWindow {
  public:
   QueryWindow(int queries, int layers, int q_heads);
+  QueryWindow(const QueryWindow& other);
+  QueryWindow& operator=(const QueryWindow&) = delete;
 
   // A step of `rows` tokens from position `begin`: prepare(), attended() for each layer, finish().
   Status prepare(const KvPool& pool, int32_t begin, int rows);
@@ -22,6 +24,7 @@ class QueryWindow {
   Result<std::vector<KvSlotStats>> look(const KvSequence& sequence, int layer, float use_factor);
   std::vector<int32_t> positions() const;  // of the queries, ascending
 
+  size_t bytes() const { return kept_.bytes; }
   void forget(int32_t end_position);
   void skip(int32_t tokens) { first_ = end_ = tokens; }  // the first step begins there; REQUIRES: none was taken
 

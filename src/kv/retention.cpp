@@ -20,8 +20,16 @@ auto no_memory_for(std::string_view what, const KvOutcome& outcome) {
 Result<std::shared_ptr<const KvRetentionRules>> KvRetentionRules::make(const KvRetentionOptions& options,
                                                                        const KvShape& shape, const KvFormat& format,
                                                                        int q_heads) {
+  GODWIT_ASSIGN(NamedKvPolicy method, make_kv_policy(options.policy, shape));
+  return make(std::move(method), options, shape, format, q_heads);
+}
+
+Result<std::shared_ptr<const KvRetentionRules>> KvRetentionRules::make(NamedKvPolicy method,
+                                                                       const KvRetentionOptions& options,
+                                                                       const KvShape& shape, const KvFormat& format,
+                                                                       int q_heads) {
   auto rules = std::make_shared<KvRetentionRules>();
-  GODWIT_ASSIGN(rules->method, make_kv_policy(options.policy, shape));
+  rules->method = std::move(method);
   const KvPolicyRow& row = *rules->method.row;
   if (options.budget.empty() && row.needs_budget)
     return errorf(ErrorCode::kInvalidArgument,
@@ -92,6 +100,11 @@ size_t KvRetentionRules::shareable(size_t prompt_tokens) const {
   return end - std::min(end, static_cast<size_t>(needs.last_queries));
 }
 
+std::string KvRetentionRules::key() const {
+  return fmt::format("{} {} {} {} {} {} {}", fmt::ptr(method.policy.get()), fmt::underlying(budget.unit), budget.share,
+                     budget.amount, fmt::underlying(budget.split), trigger.prompt_end, trigger.every);
+}
+
 KvRetention::KvRetention(std::shared_ptr<const KvRetentionRules> rules, KvSequence& sequence)
     : rules_(std::move(rules)), needs_(rules_->method.policy->needs()), sequence_(sequence) {
   const KvShape& shape = sequence.shape();
@@ -135,6 +148,10 @@ Status KvRetention::finish(int rows, bool prompt_ends) {
   since_ += rows;
   if (totals_) GODWIT_TRY(totals_->status());
   return due_ ? apply() : Status();
+}
+
+size_t KvRetention::bytes_beside() const {
+  return (window_ ? window_->bytes() : 0) + (totals_ ? totals_->bytes() : 0);
 }
 
 void KvRetention::skip(int32_t tokens) {

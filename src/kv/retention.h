@@ -36,6 +36,10 @@ struct KvRetentionRules {
   // Checks everything that can be checked before a sequence exists. REQUIRES: options.policy is not empty.
   static Result<std::shared_ptr<const KvRetentionRules>> make(const KvRetentionOptions& options, const KvShape& shape,
                                                               const KvFormat& format, int q_heads);
+  // With a policy that was made before, in place of options.policy.
+  static Result<std::shared_ptr<const KvRetentionRules>> make(NamedKvPolicy method, const KvRetentionOptions& options,
+                                                              const KvShape& shape, const KvFormat& format,
+                                                              int q_heads);
 
   // Tokens that may come between two looks, whatever the cut into steps; 0: no bound.
   int most_between() const { return trigger.every > 0 ? std::max(trigger.every, prefill_chunk) : 0; }
@@ -49,6 +53,9 @@ struct KvRetentionRules {
   // How many tokens at the beginning of a prompt a sequence may take from another and come to the same: those before
   // the first look, but for the queries that a look wants to have seen.
   size_t shareable(size_t prompt_tokens) const;
+  // Equal for rules that come to the same, as long as both have the same policy object: a name would not tell of the
+  // files that a policy was read from.
+  std::string key() const;
 };
 
 class KvRetention final : public AttentionObserver {
@@ -75,6 +82,7 @@ class KvRetention final : public AttentionObserver {
   void skip(int32_t tokens);
   bool observes() const { return window_ || totals_; }  // else attended() need not be called
   bool whole() const { return settled_ == 0; }          // nothing was ever dropped
+  size_t bytes_beside() const;                          // memory that is not the sequence's
 
   // The least number of tokens that truncate() may leave without changing what the rest would have been.
   int32_t shortest_exact() const;

@@ -101,6 +101,12 @@ size_t KvSequence::exclusive_bytes() const {
   return total;
 }
 
+bool KvSequence::holds_alone() const {
+  const auto alone = [&](PageId page) { return pool_.firm_references(page) == 1; };
+  return std::any_of(heads_.begin(), heads_.end(),
+                     [&](const Head& head) { return std::any_of(head.pages.begin(), head.pages.end(), alone); });
+}
+
 KvNeed KvSequence::append_need(int tokens, int32_t first_position) const {
   KvNeed need;
   if (tokens == 0) return need;

@@ -75,6 +75,8 @@ class KvSequence final : private PageHolder {
   // Bytes of all pages and aux entries, and of those that no one else shares: what destruction would free.
   size_t bytes() const;
   size_t exclusive_bytes() const;
+  bool holds_alone() const;  // a page that nobody else has, but for one who would give it up
+  void count_references(PageCounts& counts) const override;
 
   // Room in every head of every layer for `tokens` tokens at consecutive positions from next_position(), or from a
   // later first_position: a sequence that keeps only some of its tokens passes over the others by appending none of
@@ -146,7 +148,6 @@ class KvSequence final : private PageHolder {
   struct Compaction;  // sequence_retain.cpp
 
   KvSequence(const KvSequence& other);
-  void count_references(PageCounts& counts) const override;
 
   const Head& at(int layer, int head) const;
   Head& at(int layer, int head) { return const_cast<Head&>(std::as_const(*this).at(layer, head)); }
