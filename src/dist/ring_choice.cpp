@@ -87,7 +87,8 @@ RingPrediction predict(const RingCosts& costs, const RingAttention& ring, const 
 
 RingBytes formula_bytes(const RingAttention& ring, const KvFormat& format, Stretch step, RingMode mode) {
   const Shards& shards = ring.shards();
-  const double tokens = token_bytes(ring, format);
+  const KvFormat written = format.seals ? format.open_format() : format;
+  const double tokens = token_bytes(ring, written), heads = ring.shape().kv_heads;
   RingBytes bytes;
   for (int rank = 0; rank < shards.ranks(); ++rank)
     for (const Stretch& run : shards.rows(rank, step))
@@ -99,11 +100,15 @@ RingBytes formula_bytes(const RingAttention& ring, const KvFormat& format, Stret
       if (shards.keeper(segment) == rank || runs.empty()) continue;
       const int32_t begin = segment * shards.segment_tokens(),
                     end = std::min(step.end, begin + shards.segment_tokens());
-      const int pages = (end - begin + format.page_tokens - 1) / format.page_tokens;
+      const int first = begin / format.page_tokens, last = (end - 1) / format.page_tokens;
       if (mode != RingMode::kPassQ)
-        bytes.pages += pages * (ring.shared().reads(rank, shards.keeper(segment))
-                                    ? static_cast<double>(sizeof(PageId)) * ring.shape().kv_heads
-                                    : format.page_tokens * tokens);
+        for (int page = first; page <= last; ++page) {
+          const PageForms forms = page_forms(format, step, page);
+          bytes.pages += heads * static_cast<double>(ring.shared().reads(rank, shards.keeper(segment))
+                                                         ? sizeof(PageId)
+                                                         : (forms.sealed ? format.page_bytes() : 0) +
+                                                               (forms.open ? written.page_bytes() : 0));
+        }
       else if (ring.options().exact || segment < shards.ranks())
         bytes.states += size_of(runs) * state_bytes(ring);
     }

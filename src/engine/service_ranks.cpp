@@ -31,7 +31,7 @@ Service::Impl::OverRanks::Found Service::Impl::OverRanks::find(const Work& work)
   const std::span<const int32_t> wanted = service_.sharing(work);
   const auto look = [&](std::span<const int32_t> there, const Found& found) {
     const size_t tokens = whole_pages(common_tokens(wanted, there));
-    if (tokens <= best.tokens) return;
+    if (tokens <= best.tokens || tokens < static_cast<size_t>(found.sequence->shortest_exact())) return;
     best = found;
     best.tokens = tokens;
   };
@@ -59,7 +59,7 @@ size_t Service::Impl::OverRanks::begin(uint64_t id) {
   service_.begins(work);
   const Found found = find(work);
   if (found.tokens == 0) {
-    work.sequence = std::make_unique<KvSequence>(*service_.engine->pool, service_.engine->model->kv_shape());
+    work.sequence = team_.next_share();
     work.team_sequence = team_.create(*work.sequence);
     return 0;
   }
@@ -74,6 +74,17 @@ size_t Service::Impl::OverRanks::begin(uint64_t id) {
   return found.tokens;
 }
 
+void Service::Impl::OverRanks::remember(const Work& work, size_t tokens) {
+  read_[work.id] = tokens;
+  const size_t whole = whole_pages(tokens);
+  if (!service_.engine->pool->format().seals || tokens < work.prompt->size() || service_.shareable(work) == 0 ||
+      whole < static_cast<size_t>(work.sequence->shortest_exact()))
+    return;
+  auto copy = work.sequence->fork();
+  const uint64_t id = team_.fork(work.team_sequence, *copy);
+  keep({work.space, work.prompt, whole, id, std::move(copy), ++uses_});
+}
+
 bool Service::Impl::OverRanks::reserve(uint64_t id, size_t tokens) {
   const Work& work = *service_.works.at(id);
   while (!team_.reserve(work.team_sequence, static_cast<int32_t>(tokens)))
@@ -85,7 +96,8 @@ void Service::Impl::OverRanks::release(uint64_t id) {
   Work& work = *service_.works.at(id);
   if (!work.sequence) return;
   const auto read = read_.find(id);
-  const size_t tokens = read == read_.end() || service_.shareable(work) == 0 ? 0 : whole_pages(read->second);
+  size_t tokens = read == read_.end() || service_.shareable(work) == 0 ? 0 : whole_pages(read->second);
+  if (tokens < static_cast<size_t>(work.sequence->shortest_exact())) tokens = 0;
   if (read != read_.end()) read_.erase(read);
   Beginning left{work.space, work.prompt, tokens, work.team_sequence, std::move(work.sequence), ++uses_};
   keep(std::move(left));

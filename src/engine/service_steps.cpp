@@ -85,12 +85,8 @@ void Service::Impl::step() {
     order_by_pages(decodes);
     compute(Phase::kPrefill, prefills, said);
     compute(Phase::kDecode, decodes, said);
-    if (over_ranks) {
-      for (const Rows& rows : prefills)
-        if (options.prefix_cache) over_ranks->remember(*rows.work, rows.begin + rows.count);
-      for (const auto& list : {prefills, decodes})
-        for (const Rows& rows : list) rows.work->sequence->settle();
-    }
+    for (const Rows& rows : over_ranks&& options.prefix_cache ? prefills : std::vector<Rows>())
+      over_ranks->remember(*rows.work, rows.begin + rows.count);
     kv_bytes = engine->pool->bytes_in_use();
   }
   if (over_ranks && !over_ranks->status()) return lose(over_ranks->status());

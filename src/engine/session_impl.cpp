@@ -8,7 +8,8 @@ namespace godwit {
 
 Session::Impl::Impl(std::shared_ptr<Engine::Impl> e) : engine(std::move(e)) {
   std::lock_guard lock(engine->mutex);
-  sequence = std::make_unique<KvSequence>(*engine->pool, engine->model->kv_shape());
+  sequence = engine->team ? engine->team->next_share()
+                          : std::make_unique<KvSequence>(*engine->pool, engine->model->kv_shape());
   if (engine->team) team_sequence = engine->team->create(*sequence);
   if (engine->retention) retention = std::make_unique<KvRetention>(engine->retention, *sequence);
 }

@@ -25,7 +25,8 @@ Result<std::unique_ptr<Team>> Team::make(Engine::Impl& engine, Ranks::Impl& rank
   GODWIT_ASSIGN(dist::SharedView shared, dist::share(ranks.transport, engine.kv_memory ? &*engine.kv_memory : nullptr,
                                                      engine.pool->format().page_bytes()));
   auto ring = dist::RingAttention::create(
-      ranks.transport, *engine.pool, {config.heads, config.kv_heads, config.head_dim, engine.options.prefill_chunk},
+      ranks.transport, *engine.pool,
+      {config.heads, config.kv_heads, config.head_dim, engine.options.prefill_chunk, engine.model->kv_shape().layers},
       {.overlap = options.overlap, .exact = options.exact}, std::move(shared));
   GODWIT_TRY(ranks.agree(ring ? Status() : tl::unexpected(ring.error())));
   team->ring_ = std::move(*ring);
@@ -43,9 +44,15 @@ int32_t Team::step_tokens() const {
 
 // Ranks keep whole segments, so that together they have the pages that one would.
 uint64_t Team::kv_bytes(const KvSequence& sequence) const {
-  const KvFormat& format = engine_.pool->format();
-  const auto pages = static_cast<uint64_t>((sequence.next_position() + format.page_tokens - 1) / format.page_tokens);
-  return pages * static_cast<uint64_t>(sequence.shape().layers * sequence.shape().kv_heads) * format.page_bytes();
+  const KvPool& pool = *engine_.pool;
+  const KvFormat& format = pool.format();
+  const auto next = static_cast<size_t>(sequence.next_position()), size = static_cast<size_t>(format.page_tokens);
+  const size_t pages = (next + size - 1) / size;
+  const size_t sealed = format.seals ? format.sealed_end(next) - format.sealed_begin() : 0;
+  uint64_t bytes = 0;
+  for (int layer = 0; layer < sequence.shape().layers; ++layer)
+    bytes += sealed * pool.page_bytes(layer, false) + (pages - sealed) * pool.page_bytes(layer, format.seals);
+  return bytes * static_cast<uint64_t>(sequence.shape().kv_heads);
 }
 
 std::string Team::description() const {
@@ -71,6 +78,11 @@ Team::Member& Team::add(uint64_t id, KvSequence& sequence, int first) {
 
 int Team::first_of(uint64_t id) const {
   return static_cast<int>((id - 1) % static_cast<uint64_t>(size()));
+}
+
+std::unique_ptr<KvSequence> Team::make_share(uint64_t id) const {
+  const dist::Shards shards(size(), engine_.pool->format().page_tokens, first_of(id));
+  return std::make_unique<KvSequence>(*engine_.pool, engine_.model->kv_shape(), shards.share(ranks_.transport.rank()));
 }
 
 uint64_t Team::create(KvSequence& sequence) {
@@ -103,11 +115,12 @@ void Team::drop(uint64_t sequence) {
 
 // --- memory
 
-// A page that is half full and nobody else's has room: ranks need not ask each other.
+// A page that is half full and nobody else's has room, and with it none is sealed: ranks need not ask each other.
 bool Team::may_lack_memory(const Member& member, int32_t end) const {
   const int32_t page_tokens = engine_.pool->format().page_tokens, next = member.sequence->next_position();
   const int32_t page_begin = next / page_tokens * page_tokens;
-  return next == page_begin || end > page_begin + page_tokens || page_begin < member.shared_end;
+  const bool seals = engine_.pool->format().seals;
+  return next == page_begin || end + (seals ? 1 : 0) > page_begin + page_tokens || page_begin < member.shared_end;
 }
 
 // All ranks get room for what they keep, or none does. Room that was reserved is there.
@@ -118,21 +131,17 @@ Status Team::make_room(std::span<const RankPart> parts) {
   for (const RankPart& part : parts) {
     const Member& member = sequences_.at(part.sequence);
     KvSequence& sequence = *member.sequence;
-    const dist::Stretch added{sequence.next_position(), part.end};
-    if (added.size() <= 0) continue;
-    before.emplace_back(&sequence, added.begin);
+    const int32_t begin = sequence.next_position();
+    if (part.end <= begin) continue;
+    before.emplace_back(&sequence, begin);
     asks = asks || may_lack_memory(member, part.end);
-    const dist::Shards shards(size(), engine_.pool->format().page_tokens, member.first);
-    for (const dist::Stretch& kept : shards.kept(ranks_.transport.rank(), added)) {
-      if (!mine) break;
-      if (const KvOutcome outcome = sequence.append(kept.size(), kept.begin); !outcome)
-        mine = errorf(ErrorCode::kExhausted,
-                      "the KV memory is full: {} of {} are in use and this step of {} tokens lacks {} pages; free a "
-                      "session, shorten the context, raise the KV budget or take more ranks",
-                      bytes_text(engine_.pool->bytes_in_use()), bytes_text(engine_.pool->budget_bytes()), added.size(),
-                      outcome.missing_pages);
-    }
-    if (mine) (void)sequence.append(0, part.end);
+    if (!mine) continue;
+    if (const KvOutcome outcome = sequence.append(part.end - begin); !outcome)
+      mine = errorf(ErrorCode::kExhausted,
+                    "the KV memory is full: {} of {} are in use and this step of {} tokens lacks {} pages; free a "
+                    "session, shorten the context, raise the KV budget or take more ranks",
+                    bytes_text(engine_.pool->bytes_in_use()), bytes_text(engine_.pool->budget_bytes()),
+                    part.end - begin, outcome.missing_pages);
   }
   if (!asks) return mine;
   Status all = ranks_.agree(mine);
@@ -156,9 +165,11 @@ Status Team::check_room(int32_t tokens, std::span<const uint64_t> droppable) {
   // Of the rank that keeps most, wherever the sequence begins.
   const dist::Shards& shards = ring_->shards();
   const int32_t kept = (shards.segments(tokens) + size() - 1) / size() * shards.segment_tokens();
-  const size_t bytes = pool.format().most_bytes(static_cast<size_t>(std::min(tokens, kept)),
-                                                static_cast<size_t>(engine_.options.prefill_chunk)) *
-                       static_cast<size_t>(shape.layers * shape.kv_heads);
+  size_t bytes = 0;
+  for (int layer = 0; layer < shape.layers; ++layer)
+    bytes +=
+        pool.format(layer).most_bytes(static_cast<size_t>(std::min(tokens, kept)), static_cast<size_t>(step_tokens())) *
+        static_cast<size_t>(shape.kv_heads);
   if (bytes <= free) return {};
   return errorf(ErrorCode::kExhausted, "{} are free, and {} are wanted", bytes_text(free), bytes_text(bytes));
 }
@@ -183,7 +194,15 @@ dist::RingPrediction Team::predict(int32_t begin, int32_t end) const {
 }
 
 dist::RingBytes Team::formula_bytes(int32_t begin, int32_t end) const {
-  return dist::formula_bytes(*ring_, engine_.pool->format(), {begin, end}, mode_of(begin, end));
+  const int layers = engine_.model->kv_shape().layers;
+  dist::RingBytes mean;
+  for (int layer = 0; layer < layers; ++layer) {
+    const dist::RingBytes one =
+        dist::formula_bytes(*ring_, engine_.pool->format(layer), {begin, end}, mode_of(begin, end));
+    mean.slots += one.slots / layers, mean.pages += one.pages / layers;
+    mean.queries += one.queries / layers, mean.states += one.states / layers;
+  }
+  return mean;
 }
 
 RankReport Team::own_report() const {

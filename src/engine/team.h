@@ -31,6 +31,8 @@ class Team {
   int32_t rows_of(int32_t tokens) const { return ring_->shards().most_rows(tokens); }  // of one rank, at most
   int32_t tokens_of(int32_t rows) const { return ring_->shards().step_tokens(rows); }  // the other way round
   uint64_t kv_bytes(const KvSequence& sequence) const;                                 // on all ranks
+  // Rank 0's part of a sequence that is to be created.
+  std::unique_ptr<KvSequence> next_share() const { return make_share(last_sequence_ + 1); }
   Status status() const { return ranks_.transport.status(); }
   std::string description() const;  // "pass-kv over mpi"
 
@@ -88,6 +90,7 @@ class Team {
 
   Member& add(uint64_t id, KvSequence& sequence, int first);
   int first_of(uint64_t id) const;  // rank at which a new sequence begins
+  std::unique_ptr<KvSequence> make_share(uint64_t id) const;
   Status make_room(std::span<const RankPart> parts);
   bool may_lack_memory(const Member& member, int32_t end) const;
   Status check_room(int32_t tokens, std::span<const uint64_t> droppable);

@@ -57,7 +57,12 @@ Status Team::compute(Phase phase, std::span<const RankPart> parts, std::span<con
   engine_.model->forward(*engine_.workspace,
                          {.tokens = own, .groups = {&group, 1}, .phase = phase, .attention = ring_.get()});
   GODWIT_TRY(ring_->status());
-  return ring_->reads_shared() ? ranks_.transport.barrier() : Status();
+  if (ring_->reads_shared()) GODWIT_TRY(ranks_.transport.barrier());
+  for (const RankPart& part : parts) {  // room for more was reserved with what it seals
+    KvSequence& sequence = *sequences_.at(part.sequence).sequence;
+    if (sequence.next_position() == part.end) sequence.settle();
+  }
+  return {};
 }
 
 Status Team::each_logits(std::span<const RankPart> parts,
@@ -149,8 +154,7 @@ Status Team::obey(const RankCommand& command, std::span<const std::byte> extra) 
   };
   switch (command.verb) {
     case RankVerb::kCreate:
-      keep(command.sequence, std::make_unique<KvSequence>(*engine_.pool, engine_.model->kv_shape()),
-           first_of(command.sequence));
+      keep(command.sequence, make_share(command.sequence), first_of(command.sequence));
       return {};
     case RankVerb::kFork: {
       GODWIT_TRY(known(command.sequence));

@@ -37,6 +37,14 @@ def test_8_bit_kv_and_small_chunks(job, godwit):
     assert "ranks" not in want
 
 
+@pytest.mark.parametrize("codec", ["kivi", "q4:first=64,last=128", "mustafar", "ksort"])
+def test_codecs_that_seal_pages(job, godwit, codec):
+    args = ["run", "-p", story(110), "-n", "70", "--kv-codec", codec, "--json"]
+    got, want = json.loads(job(3, *args)), json.loads(godwit(*args))
+    assert got["tokens"] == want["tokens"]
+    assert got["ring"].endswith("over mpi")
+
+
 def test_eval_and_bench_work_too(job, godwit, tmp_path):
     text = tmp_path / "text"
     text.write_text(story(230))
@@ -60,6 +68,13 @@ def test_bench_ring_counts_what_the_formulas_say(job):
             parts = rank["attention_seconds"] + rank["exposed_seconds"] + rank["merge_seconds"]
             assert 0 < parts <= rank["total_seconds"]
     assert rows[1]["steps_pass_q"] == 0 and rows[2]["steps_pass_q"] == rows[2]["steps"]
+
+
+def test_bench_ring_counts_pages_in_the_form_they_travel_in(job):
+    for ring in ["pass-kv", "pass-q"]:
+        args = ["bench", "ring", "-p", "1100", "-d", "1024", "--rings", ring, "--kv-codec", "kivi:last=128", "--json"]
+        (row,) = json.loads(job(2, *args))
+        assert row["sent_bytes"] == pytest.approx(row["formula_bytes"], rel=0.02), ring
 
 
 def test_the_sweep_says_what_the_choice_lost(job):
