@@ -186,110 +186,6 @@ void RingAttention::attend_part(const LayerCall& call) {
   (void)(passes_kv ? pass_kv(call, rounds, early) : pass_q(call));
 }
 
-// --- new tokens
-
-void RingAttention::send_new(const LayerCall& call) {
-  const auto page_tokens = static_cast<uint32_t>(pool_.format().page_tokens);
-  const size_t row_slots = kv_heads(), page_bytes = new_format(call.layer).page_bytes();
-  std::vector<KvSlot> slots(static_cast<size_t>(size_of(rows(me()))) * row_slots);
-  std::vector<PageId> first(static_cast<size_t>(ranks()));
-  PageId next_page = 0;
-  for (int keeper = 0; keeper < ranks(); ++keeper) {
-    first[static_cast<size_t>(keeper)] = next_page;
-    uint32_t count = 0;
-    for (const Piece& piece : pieces(me())) {
-      if (piece.keeper != keeper) continue;
-      for (int32_t i = 0; i < piece.positions.size(); ++i, ++count)
-        for (size_t head = 0; head < row_slots; ++head)
-          slots[static_cast<size_t>(piece.row_begin + i) * row_slots + head] = {
-              next_page + static_cast<PageId>(count / page_tokens * row_slots + head), count % page_tokens};
-    }
-    next_page += static_cast<PageId>(pages_of(static_cast<int32_t>(count)) * row_slots);
-  }
-  if (!slots.empty())
-    backend_.kv_write(
-        {.format = new_format(call.layer), .slab = outbox_.data(), .slots = slots, .k = call.k, .v = call.v});
-
-  auto bytes_between = [&](int from, int to) {
-    int32_t count = 0;
-    for (const Piece& piece : pieces(from))
-      if (piece.keeper == to) count += piece.positions.size();
-    return pages_of(count) * row_slots * page_bytes;
-  };
-  for (int peer = 0; peer < ranks(); ++peer) {
-    if (peer == me()) continue;
-    const auto at = static_cast<size_t>(peer);
-    if (const size_t bytes = bytes_between(peer, me()); bytes > 0)
-      transport_.receive(peer, new_in_[at], FrameKind::kSlots, bytes, new_pending_);
-    if (const size_t bytes = bytes_between(me(), peer); bytes > 0) {
-      backend_.download(new_out_[at].payload(bytes), outbox_.data() + first[at] * page_bytes);
-      transport_.send({&peer, 1}, new_out_[at], FrameKind::kSlots, bytes, new_pending_);
-    }
-  }
-  place_new(call, me(), outbox_.data(), first[static_cast<size_t>(me())]);
-}
-
-Status RingAttention::take_new(const LayerCall& call) {
-  GODWIT_TRY(transport_.wait(new_pending_));
-  for (int peer = 0; peer < ranks(); ++peer) {
-    if (peer == me()) continue;
-    int32_t count = 0;
-    for (const Piece& piece : pieces(peer))
-      if (piece.keeper == me()) count += piece.positions.size();
-    if (count == 0) continue;
-    const size_t bytes = pages_of(count) * kv_heads() * new_format(call.layer).page_bytes();
-    backend_.upload(inbox_.data(), new_in_[static_cast<size_t>(peer)].payload(bytes));
-    place_new(call, peer, inbox_.data(), 0);
-  }
-  return {};
-}
-
-// From pages packed as send_new() packs them into the sequence's own.
-void RingAttention::place_new(const LayerCall& call, int from, const std::byte* slab, PageId first_page) {
-  const auto page_tokens = static_cast<uint32_t>(pool_.format().page_tokens);
-  std::vector<KvMove> moves;
-  uint32_t count = 0;
-  for (const Piece& piece : pieces(from)) {
-    if (piece.keeper != me()) continue;
-    const int32_t segment = shards_.segment_of(piece.positions.begin);
-    const SegmentPages pages = kept_segment(call.layer, segment);
-    std::vector<PageId> to = pages.earlier;
-    if (to.empty())
-      for (const PageRef& ref : pages.pages) to.push_back(ref.page);
-    for (int32_t position = piece.positions.begin; position < piece.positions.end; ++position, ++count) {
-      const auto offset = static_cast<uint32_t>(position - segment * shards_.segment_tokens());
-      for (size_t head = 0; head < kv_heads(); ++head)
-        moves.push_back(
-            {{first_page + static_cast<PageId>(count / page_tokens * kv_heads() + head), count % page_tokens},
-             {to[head * pages.pages_per_head + offset / page_tokens], offset % page_tokens}});
-    }
-  }
-  std::byte* own = format(call.layer).seals ? pool_.open_slab() : pool_.slab(call.layer);
-  if (!moves.empty()) backend_.kv_move(new_format(call.layer), own, slab, moves);
-}
-
-void RingAttention::seal(const LayerCall& call, bool complete_before) {
-  const KvFormat& format = this->format(call.layer);
-  if (!format.seals) return;
-  // Of the pages that have both forms, those whose turn it is; there may be room for later steps.
-  const auto turn = [&](int32_t position) {
-    return static_cast<int32_t>(format.sealed_end(static_cast<size_t>(position)));
-  };
-  const Stretch pages{turn(step().begin), turn(step().end)};
-  seals_.clear();
-  now_->what.sequence->list_seals(call.layer, seals_);
-  std::erase_if(seals_, [&](const KvSeal& seal) {
-    const int32_t page = pool_.first_position(seal.open) / format.page_tokens;
-    const bool complete = (page + 1) * format.page_tokens <= step().begin;
-    return page < pages.begin || page >= pages.end || complete != complete_before;
-  });
-  if (!seals_.empty())
-    backend_.kv_seal(
-        {.format = format, .open_slab = pool_.open_slab(), .slab = pool_.slab(call.layer), .pages = seals_});
-}
-
-// --- walks
-
 void RingAttention::walk(const LayerCall& call, const Rows& rows, Stretch segments, const SegmentPages& pages,
                          Tensor state, bool resumes) {
   // Rows ascend in position: those that see something of the segments are one range.
@@ -321,10 +217,29 @@ void RingAttention::walk(const LayerCall& call, const Rows& rows, Stretch segmen
     row = next;
   }
   if (resumes && plan_.tiles.empty()) return;
+  run_plan(call, rows, pages.slab, pages.open_slab, state, resumes);
+}
+
+void RingAttention::walk_compact(const LayerCall& call, const Rows& rows, Tensor state) {
+  const KvSequence& sequence = *now_->what.sequence;
+  plan_.tiles.clear();
+  plan_.pages.clear();
+  for (int head = 0; head < shape_.kv_heads; ++head) {
+    AttentionTile tile{0, static_cast<int32_t>(rows.q.shape[0]), head, static_cast<uint32_t>(plan_.pages.size())};
+    sequence.list_pages(call.layer, head, 0, sequence.pages(call.layer, head), plan_.pages);
+    tile.page_end = static_cast<uint32_t>(plan_.pages.size());
+    if (tile.page_begin < tile.page_end) plan_.tiles.push_back(tile);
+  }
+  run_plan(call, rows, pool_.slab(call.layer), pool_.open_slab(), state, false);
+}
+
+void RingAttention::run_plan(const LayerCall& call, const Rows& rows, const std::byte* slab, const std::byte* open_slab,
+                             Tensor state, bool resumes) {
   AttentionArgs args;
-  args.format = format;
-  args.slab = pages.slab;
-  args.open_slab = pages.open_slab;
+  args.format = format(call.layer);
+  args.slab = slab;
+  args.open_slab = open_slab;
+  args.aux = pool_.aux_slab();
   args.plan = &plan_;
   args.q = rows.q;
   args.positions = rows.positions;

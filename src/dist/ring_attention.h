@@ -20,6 +20,9 @@
 // their turn comes, by position: the bytes are those of one rank. Pages of a step that are there in both forms travel
 // in both, and each row reads the form that it would read on one rank.
 //
+// A sequence that has dropped slots is *compact*: each rank has what is left of its segments in pages without gaps, one
+// list per head, with positions beside them. Queries travel then, and a rank returns one state.
+//
 // A step may be of several sequences; each has its own mode, and they follow one another within a layer.
 //
 // Every rank calls begin() and then attend() for each layer, with the same parts. A failing transport makes
@@ -63,6 +66,7 @@ struct RingPart {
   Stretch step;
   RingMode mode = RingMode::kPassKv;
   int first = 0;  // rank; see Shards
+  bool compact = false;
 };
 
 // Pages of segments of one layer, head by head, in some slabs.
@@ -164,6 +168,9 @@ class RingAttention final : public LayerAttention {
   void send_new(const LayerCall& call);
   Status take_new(const LayerCall& call);
   void place_new(const LayerCall& call, int from, const std::byte* slab, PageId first_page);
+  // Where this rank keeps K and V of positions of one segment: calls each(index, head, place).
+  template <class Each>
+  void each_place(int layer, Stretch positions, const Each& each) const;
   // Of this rank's pages, those that the step seals: complete before it, or only now.
   void seal(const LayerCall& call, bool complete_before);
 
@@ -183,6 +190,7 @@ class RingAttention final : public LayerAttention {
   Status pass_kv(const LayerCall& call, const std::vector<Stretch>& rounds, bool first_posted);
 
   // pass-Q
+  bool exact() const { return options_.exact && !now_->what.compact; }  // one state per segment, not per rank
   Block block_of(int rank, int32_t index, int32_t rows_per_block) const;
   int32_t states_of(int keeper, const Block& block, int32_t first) const;  // that a rank returns for a block
   Status pass_q(const LayerCall& call);
@@ -192,6 +200,9 @@ class RingAttention final : public LayerAttention {
 
   void walk(const LayerCall& call, const Rows& rows, Stretch segments, const SegmentPages& pages, Tensor state,
             bool resumes);
+  void walk_compact(const LayerCall& call, const Rows& rows, Tensor state);
+  void run_plan(const LayerCall& call, const Rows& rows, const std::byte* slab, const std::byte* open_slab,
+                Tensor state, bool resumes);
   // Tiles for rows [begin, end), which read all pages in the same forms.
   void add_tiles(int32_t row_begin, int32_t row_end, const SegmentPages& pages, size_t sealed_end);
   void finish(const LayerCall& call, std::span<const Tensor> states, const AttnPartial& partial);

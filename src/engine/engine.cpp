@@ -47,6 +47,8 @@ Engine::Impl::Impl() = default;
 Engine::Impl::~Impl() = default;
 
 int32_t Engine::Impl::step_tokens() const {
+  // What a policy drops must not depend on the number of ranks.
+  if (retention && retention->by_pieces()) return options.prefill_chunk;
   return team ? team->step_tokens() : options.prefill_chunk;
 }
 
@@ -130,6 +132,11 @@ Status Engine::Impl::load(const ModelSource& source) {
                     "prefill method '{}' finds pages by position, and KV policy '{}' puts entries in another order; "
                     "give dense",
                     options.prefill, options.kv_policy);
+    if (rank_count > 1)
+      if (const Status works = retention->over_ranks(); !works)
+        return errorf(works.error().code,
+                      "KV policy '{}' does not work over {} ranks: {}; leave it out, or start one process",
+                      options.kv_policy, rank_count, works.error().message);
     for (KvFormat& each : formats) each.demotes = retention->format.demotes;
   }
   if (options.profile) backend = make_timed_backend(std::move(backend), seconds);

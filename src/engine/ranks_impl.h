@@ -17,6 +17,7 @@ enum class RankVerb : uint32_t {
   kReserve,
   kAskRoom,
   kStep,
+  kBytes,
   kReport,
   kClose,
   kEnd
@@ -39,6 +40,8 @@ struct RankPart {
   int32_t begin = 0, end = 0;  // positions
   int32_t first_logits = 0;    // row of the part from which logits are wanted
   uint32_t mode = 0;
+  uint32_t prompt_ends = 0;
+  uint32_t unused = 0;  // no bytes of nothing in between or behind
 };
 
 // One rank's answer to kOpen and to a step that wants memory.

@@ -66,7 +66,6 @@ size_t Service::Impl::OverRanks::begin(uint64_t id) {
   const auto tokens = static_cast<int32_t>(found.tokens);
   work.sequence = found.sequence->fork();
   work.team_sequence = team_.fork(found.id, *work.sequence);
-  work.sequence->truncate(tokens);
   team_.truncate(work.team_sequence, tokens);
   if (found.kept != nullptr) found.kept->used = ++uses_;
   if (work.writer.tokens() == 0) work.cached = tokens;
@@ -120,7 +119,6 @@ void Service::Impl::OverRanks::keep(Beginning beginning) {
     team_.drop(one->id);
     return true;
   });
-  beginning.sequence->truncate(static_cast<int32_t>(beginning.tokens));
   team_.truncate(beginning.id, static_cast<int32_t>(beginning.tokens));
   kept_.push_back(std::make_unique<Beginning>(std::move(beginning)));
 }

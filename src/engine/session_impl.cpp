@@ -10,8 +10,10 @@ Session::Impl::Impl(std::shared_ptr<Engine::Impl> e) : engine(std::move(e)) {
   std::lock_guard lock(engine->mutex);
   sequence = engine->team ? engine->team->next_share()
                           : std::make_unique<KvSequence>(*engine->pool, engine->model->kv_shape());
-  if (engine->team) team_sequence = engine->team->create(*sequence);
-  if (engine->retention) retention = std::make_unique<KvRetention>(engine->retention, *sequence);
+  if (engine->team)
+    team_sequence = engine->team->create(*sequence);
+  else if (engine->retention)
+    retention = std::make_unique<KvRetention>(engine->retention, *sequence);
 }
 
 Session::Impl::~Impl() {
@@ -51,10 +53,13 @@ void Session::Impl::drop_tokens(size_t count) {
 void Session::Impl::forget_computed(size_t count) {
   std::lock_guard lock(engine->mutex);
   auto left = static_cast<int32_t>(count);
-  if (left < sequence->shortest_exact() || (retention && left < retention->shortest_exact())) left = 0;
+  const int32_t least = engine->team ? engine->team->shortest_exact(team_sequence) : sequence->shortest_exact();
+  if (left < least || (retention && left < retention->shortest_exact())) left = 0;
   unrepaired -= std::min(unrepaired, computed() - static_cast<size_t>(left));
-  sequence->truncate(left);
-  if (engine->team) engine->team->truncate(team_sequence, left);
+  if (engine->team)
+    engine->team->truncate(team_sequence, left);
+  else
+    sequence->truncate(left);
   if (retention) retention->forget(left);
   logits.clear();
 }
@@ -102,7 +107,8 @@ Status Session::Impl::step(size_t count, bool prompt_ends, const OnLogits& on_lo
     const Team::Part part{.sequence = team_sequence,
                           .begin = static_cast<int32_t>(begin),
                           .tokens = std::span(tokens).subspan(begin, count),
-                          .first_logits = first};
+                          .first_logits = first,
+                          .prompt_ends = prompt_ends};
     return e.team->step(phases[begin], {&part, 1}, [&](size_t, int32_t row, std::span<const float> values) {
       if (on_logits) on_logits(begin + static_cast<size_t>(row), values);
       if (row + 1 == rows) logits.assign(values.begin(), values.end());

@@ -10,7 +10,7 @@ struct Session::Impl {
   // Touched only with engine->mutex held.
   std::unique_ptr<KvSequence> sequence;
   uint64_t team_sequence = 0;              // what the other ranks call it
-  std::unique_ptr<KvRetention> retention;  // null: every entry stays
+  std::unique_ptr<KvRetention> retention;  // null: every entry stays, or the team holds it to the budget
   AttentionObserver* watcher = nullptr;    // see SessionProbe
   std::vector<TokenId> tokens;
   std::vector<Phase> phases;  // how each token is computed, now or again: appended ones prefill, sampled ones decode

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 #include "dist/stopwatch.h"
 
@@ -73,7 +74,15 @@ Team::Member& Team::add(uint64_t id, KvSequence& sequence, int first) {
   Member& member = sequences_[id];
   member.sequence = &sequence;
   member.first = first;
+  if (engine_.retention) member.retention = std::make_unique<KvRetention>(engine_.retention, sequence, &peers_);
   return member;
+}
+
+Team::Member& Team::copy(Member& from, uint64_t id, KvSequence& sequence) {
+  Member& made = add(id, sequence, from.first);
+  if (from.retention) made.retention = std::make_unique<KvRetention>(*from.retention, sequence);
+  from.shared_end = made.shared_end = sequence.next_position();
+  return made;
 }
 
 int Team::first_of(uint64_t id) const {
@@ -95,15 +104,24 @@ uint64_t Team::create(KvSequence& sequence) {
 
 uint64_t Team::fork(uint64_t sequence, KvSequence& copy) {
   std::lock_guard lock(ranks_.mutex);
-  Member& from = sequences_.at(sequence);
-  Member& made = add(++last_sequence_, copy, from.first);
-  from.shared_end = made.shared_end = copy.next_position();
+  this->copy(sequences_.at(sequence), ++last_sequence_, copy);
   (void)tell({.verb = RankVerb::kFork, .sequence = sequence, .other = last_sequence_});
   return last_sequence_;
 }
 
+void Team::forget(Member& member, int32_t end_position) {
+  member.sequence->truncate(end_position);
+  if (member.retention) member.retention->forget(end_position);
+}
+
+int32_t Team::shortest_exact(uint64_t sequence) const {
+  const Member& member = sequences_.at(sequence);
+  return std::max(member.sequence->shortest_exact(), member.retention ? member.retention->shortest_exact() : 0);
+}
+
 void Team::truncate(uint64_t sequence, int32_t end_position) {
   std::lock_guard lock(ranks_.mutex);
+  forget(sequences_.at(sequence), end_position);
   (void)tell({.verb = RankVerb::kTruncate, .sequence = sequence, .end = end_position});
 }
 
@@ -113,14 +131,54 @@ void Team::drop(uint64_t sequence) {
   (void)tell({.verb = RankVerb::kDrop, .sequence = sequence});
 }
 
+Result<std::vector<uint64_t>> Team::gather_bytes(const KvSequence& sequence) {
+  const uint64_t own = sequence.bytes();
+  std::vector<std::byte> all;
+  GODWIT_TRY(ranks_.transport.all_gather(dist::FrameKind::kReply, std::as_bytes(std::span(&own, 1)), all));
+  std::vector<uint64_t> bytes(static_cast<size_t>(size()));
+  std::memcpy(bytes.data(), all.data(), all.size());
+  return bytes;
+}
+
+uint64_t Team::kv_bytes(uint64_t sequence) {
+  const Member& member = sequences_.at(sequence);
+  if (!member.compact()) return kv_bytes(*member.sequence);
+  std::lock_guard lock(ranks_.mutex);
+  if (!tell({.verb = RankVerb::kBytes, .sequence = sequence})) return 0;
+  const auto all = gather_bytes(*member.sequence);
+  return all ? std::accumulate(all->begin(), all->end(), uint64_t{0}) : 0;
+}
+
+Status Team::Peers::gather(std::span<const std::byte> mine, std::vector<std::vector<std::byte>>& all) {
+  const uint64_t own = mine.size();
+  const auto count = static_cast<size_t>(ranks.transport.size());
+  std::vector<std::byte> bytes;
+  GODWIT_TRY(ranks.transport.all_gather(dist::FrameKind::kReply, std::as_bytes(std::span(&own, 1)), bytes));
+  std::vector<uint64_t> sizes(count);
+  std::memcpy(sizes.data(), bytes.data(), bytes.size());
+  // As long as the longest.
+  const uint64_t most = *std::max_element(sizes.begin(), sizes.end());
+  std::vector<std::byte> padded(mine.begin(), mine.end());
+  padded.resize(most);
+  GODWIT_TRY(ranks.transport.all_gather(dist::FrameKind::kReply, padded, bytes));
+  all.clear();
+  for (size_t rank = 0; rank < count; ++rank) {
+    const auto begin = bytes.begin() + static_cast<ptrdiff_t>(rank * most);
+    all.emplace_back(begin, begin + static_cast<ptrdiff_t>(sizes[rank]));
+  }
+  return {};
+}
+
 // --- memory
 
-// A page that is half full and nobody else's has room, and with it none is sealed: ranks need not ask each other.
+// A page that is half full and nobody else's has room, and with it none is sealed: ranks need not ask each other. Where
+// entries were dropped, that is another page on every rank.
 bool Team::may_lack_memory(const Member& member, int32_t end) const {
   const int32_t page_tokens = engine_.pool->format().page_tokens, next = member.sequence->next_position();
   const int32_t page_begin = next / page_tokens * page_tokens;
   const bool seals = engine_.pool->format().seals;
-  return next == page_begin || end + (seals ? 1 : 0) > page_begin + page_tokens || page_begin < member.shared_end;
+  return member.compact() || next == page_begin || end + (seals ? 1 : 0) > page_begin + page_tokens ||
+         page_begin < member.shared_end;
 }
 
 // All ranks get room for what they keep, or none does. Room that was reserved is there.

@@ -30,7 +30,7 @@ class Team {
   int32_t step_tokens() const;
   int32_t rows_of(int32_t tokens) const { return ring_->shards().most_rows(tokens); }  // of one rank, at most
   int32_t tokens_of(int32_t rows) const { return ring_->shards().step_tokens(rows); }  // the other way round
-  uint64_t kv_bytes(const KvSequence& sequence) const;                                 // on all ranks
+  uint64_t kv_bytes(const KvSequence& sequence) const;  // on all ranks, while nothing was dropped
   // Rank 0's part of a sequence that is to be created.
   std::unique_ptr<KvSequence> next_share() const { return make_share(last_sequence_ + 1); }
   Status status() const { return ranks_.transport.status(); }
@@ -41,6 +41,9 @@ class Team {
   uint64_t fork(uint64_t sequence, KvSequence& copy);
   void truncate(uint64_t sequence, int32_t end_position);
   void drop(uint64_t sequence);
+  uint64_t kv_bytes(uint64_t sequence);  // on all ranks
+  // The least number of tokens that truncate() may leave without changing what the rest would have been.
+  int32_t shortest_exact(uint64_t sequence) const;
 
   // Room on all ranks for the next tokens, or kExhausted and nothing has changed.
   Status reserve(uint64_t sequence, int32_t tokens);
@@ -54,6 +57,7 @@ class Team {
     int32_t begin = 0;
     std::span<const TokenId> tokens;
     int32_t first_logits = 0;  // row; behind the last: none
+    bool prompt_ends = false;
   };
   using OnLogits = std::function<void(size_t part, int32_t row, std::span<const float> logits)>;
   // Computes the tokens and hands out the logits of rows from first_logits on, in order within a part. Room that was
@@ -71,15 +75,27 @@ class Team {
   Status obey(const RankCommand& command, std::span<const std::byte> extra);
 
  private:
-  Team(Engine::Impl& engine, Ranks::Impl& ranks, uint32_t id) : engine_(engine), ranks_(ranks), id_(id) {}
+  Team(Engine::Impl& engine, Ranks::Impl& ranks, uint32_t id)
+      : engine_(engine), ranks_(ranks), id_(id), peers_(ranks) {}
 
   bool leads() const { return ranks_.transport.rank() == 0; }
   Status tell(RankCommand command, std::span<const std::byte> extra = {});
   struct Member {
     KvSequence* sequence = nullptr;
-    int first = 0;                      // rank; see dist::Shards
-    int32_t shared_end = 0;             // pages up to this position may be another's, too
-    std::unique_ptr<KvSequence> owned;  // on all but rank 0
+    int first = 0;                                     // rank; see dist::Shards
+    int32_t shared_end = 0;                            // pages up to this position may be another's, too
+    std::unique_ptr<KvSequence> owned;                 // on all but rank 0
+    std::unique_ptr<KvRetention> retention = nullptr;  // null: every entry stays
+
+    bool compact() const { return retention && !retention->whole(); }
+  };
+  // The others, as retention sees them.
+  struct Peers final : KvPeers {
+    explicit Peers(Ranks::Impl& job) : ranks(job) {}
+    int rank() const override { return ranks.transport.rank(); }
+    Status gather(std::span<const std::byte> mine, std::vector<std::vector<std::byte>>& all) override;
+    Status agree(const Status& mine) override { return ranks.agree(mine); }
+    Ranks::Impl& ranks;
   };
   struct Wanted {  // logits of one row
     size_t part = 0;
@@ -93,6 +109,12 @@ class Team {
   std::unique_ptr<KvSequence> make_share(uint64_t id) const;
   Status make_room(std::span<const RankPart> parts);
   bool may_lack_memory(const Member& member, int32_t end) const;
+  void forget(Member& member, int32_t end_position);
+  Member& copy(Member& from, uint64_t id, KvSequence& sequence);
+  Result<std::vector<uint64_t>> gather_bytes(const KvSequence& sequence);
+  // Looks of the sequences' retention, before a step and after it.
+  Status prepare(std::span<const RankPart> parts);
+  Status look_after(std::span<const RankPart> parts);
   Status check_room(int32_t tokens, std::span<const uint64_t> droppable);
   Status compute(Phase phase, std::span<const RankPart> parts, std::span<const TokenId> tokens);
   Status send_logits(std::span<const RankPart> parts);
@@ -106,6 +128,7 @@ class Team {
   Engine::Impl& engine_;
   Ranks::Impl& ranks_;
   const uint32_t id_;
+  Peers peers_;
   std::unique_ptr<dist::RingAttention> ring_;
   dist::RingCosts costs_;
   dist::RingMode last_mode_ = dist::RingMode::kPassKv;

@@ -45,6 +45,14 @@ def test_codecs_that_seal_pages(job, godwit, codec):
     assert got["ring"].endswith("over mpi")
 
 
+@pytest.mark.parametrize("policy,budget", [("streaming", "256"), ("random", "30%"), ("infinipot", "512")])
+def test_policies_whose_scores_all_ranks_can_know(job, godwit, policy, budget):
+    args = ["run", "-p", story(110), "-n", "8", "--kv-policy", policy, "--kv-budget", budget, "--json"]
+    got, want = json.loads(job(2, *args)), json.loads(godwit(*args))
+    assert got["tokens"] == want["tokens"]
+    assert got["ring"].startswith("pass-q")
+
+
 def test_eval_and_bench_work_too(job, godwit, tmp_path):
     text = tmp_path / "text"
     text.write_text(story(230))
@@ -90,7 +98,7 @@ def test_the_sweep_says_what_the_choice_lost(job):
 
 def test_errors_are_said_once(job):
     for args, code, mention in [
-        (["run", "-p", "hi", "--kv-policy", "streaming", "--kv-budget", "64"], 1, "does not work over 2 ranks"),
+        (["run", "-p", "hi", "--kv-policy", "h2o", "--kv-budget", "64"], 1, "'h2o' does not work over 2 ranks: it adds up"),
         (["run", "-p", "hi", "--ring", "pass-x"], 2, "there is no ring 'pass-x'"),
         (["run", "-p", "hi", "--link", "fast"], 2, "--link fast is not"),
         (["bench", "ring", "--sweep", "0,10"], 2, "--sweep takes percents"),
