@@ -82,7 +82,7 @@ void RingAttention::begin(std::span<const RingPart> parts) {
   parts_.clear();
   int32_t own_rows = 0;
   for (const RingPart& what : parts) {
-    Part part{what, Shards(ranks(), pool_.format().page_tokens, what.first), {}, {}, {}};
+    Part part{what, Shards(ranks(), pool_.format().page_tokens, what.first, what.degree), {}, {}, {}};
     for (int rank = 0; rank < ranks(); ++rank) {
       std::vector<Piece> pieces;
       int32_t row = 0;

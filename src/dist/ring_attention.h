@@ -65,7 +65,7 @@ struct RingPart {
   const KvSequence* sequence = nullptr;
   Stretch step;
   RingMode mode = RingMode::kPassKv;
-  int first = 0;  // rank; see Shards
+  int first = 0, degree = 0;  // see Shards
   bool compact = false;
 };
 
@@ -97,7 +97,7 @@ class RingAttention final : public LayerAttention {
   // Whether ranks read each other's pages in this step: nobody may change them until all have done it.
   bool reads_shared() const;
 
-  // Of sequences that begin at rank 0, and of those of a part.
+  // Of sequences that all ranks take part in, from rank 0 on; and of a part.
   const Shards& shards() const { return shards_; }
   const std::vector<Stretch>& rows(size_t part, int rank) const { return parts_[part].rows[static_cast<size_t>(rank)]; }
   const RingTimes& times() const { return times_; }

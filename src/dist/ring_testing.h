@@ -24,6 +24,7 @@ struct RingCase {
   KvFormat format = {DType::kF16, 32, 16};
   RingOptions options = {};
   int first = 0;        // rank at which the sequence begins
+  int degree = 0;       // ranks that take part; 0: all
   bool shared = false;  // pages lie in memory that the ranks share ...
   int hides = -1;       // ... except this one's
 };
@@ -183,7 +184,9 @@ inline RingRun together(const RingCase& c, const std::vector<RingStep>& steps, c
     threads.emplace_back([&, i] {
       Transport transport(std::move(links[i]), options);
       if (run.statuses[i] = transport.join(); !run.statuses[i]) return;
-      RingRank rank(c, Shards(c.ranks, c.format.page_tokens, c.first).share(static_cast<int>(i)));
+      RingRank rank(
+          c,
+          Shards(c.ranks, c.format.page_tokens, c.first, c.degree > 0 ? c.degree : c.ranks).share(static_cast<int>(i)));
       auto ring = value_of(RingAttention::create(
           transport, rank.pool(), {c.heads, c.kv_heads, c.head_dim, c.max_rows}, c.options,
           c.shared ? value_of(share(transport, static_cast<int>(i) == c.hides ? nullptr : &*rank.memory,
@@ -193,7 +196,7 @@ inline RingRun together(const RingCase& c, const std::vector<RingStep>& steps, c
         if (before) before(static_cast<int>(i), s, transport);
         const Stretch step = steps[s].run;
         EXPECT_TRUE(rank.sequence().append(step.size()));
-        const RingPart part{&rank.sequence(), step, steps[s].mode, c.first};
+        const RingPart part{&rank.sequence(), step, steps[s].mode, c.first, c.degree > 0 ? c.degree : c.ranks};
         ring->begin({&part, 1});
         rank.layers(ring.get(), ring->rows(0, static_cast<int>(i)), parts[i]);
         if (run.statuses[i] = ring->status(); !run.statuses[i]) return;

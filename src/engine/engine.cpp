@@ -219,7 +219,11 @@ EngineInfo Engine::info() const {
   if (const auto style = tool_style_of(e.vocabulary->chat_source)) info.tool_format = name_of(style->format);
   info.vocab_size = static_cast<int>(e.model->config().vocab_size);
   info.ranks = e.rank_count;
-  if (e.team) info.ring = e.team->description();
+  if (e.team) {
+    info.prefill_ranks = e.team->last_degree(Phase::kPrefill);
+    info.decode_ranks = e.team->last_degree(Phase::kDecode);
+    info.ring = e.team->description();
+  }
   info.matmul_seconds = e.seconds.matmul;
   info.attention_seconds = e.seconds.attention;
   info.other_seconds = e.seconds.other;

@@ -16,6 +16,7 @@ enum class RankVerb : uint32_t {
   kDrop,
   kReserve,
   kAskRoom,
+  kShare,
   kStep,
   kBytes,
   kReport,
@@ -28,7 +29,7 @@ struct RankCommand {
   RankVerb verb = RankVerb::kEnd;
   uint32_t engine = 0;
   uint64_t sequence = 0, other = 0;
-  int32_t end = 0;           // position: what is left by a truncation, what is reserved
+  int32_t end = 0;           // position: what is left by a truncation, what is reserved; ranks of kShare
   uint32_t parts = 0;        // of a step
   uint32_t phase = 0;        // likewise
   uint32_t extra_bytes = 0;  // that follow: parts and then tokens, options, sequences

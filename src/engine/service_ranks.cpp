@@ -61,6 +61,7 @@ size_t Service::Impl::OverRanks::begin(uint64_t id) {
   if (found.tokens == 0) {
     work.sequence = team_.next_share();
     work.team_sequence = team_.create(*work.sequence);
+    (void)team_.fit_prompt(work.team_sequence, static_cast<int32_t>(work.prompt->size()));  // nothing has to move
     return 0;
   }
   const auto tokens = static_cast<int32_t>(found.tokens);
@@ -86,8 +87,11 @@ void Service::Impl::OverRanks::remember(const Work& work, size_t tokens) {
 
 bool Service::Impl::OverRanks::reserve(uint64_t id, size_t tokens) {
   const Work& work = *service_.works.at(id);
+  // An answer for which there is no room elsewhere is made where its prompt is.
+  if (work.sequence->next_position() >= static_cast<int32_t>(work.prompt->size()))
+    (void)team_.fit_answer(work.team_sequence);
   while (!team_.reserve(work.team_sequence, static_cast<int32_t>(tokens)))
-    if (!status() || !forget_oldest()) return false;
+    if (!status() || (!team_.widen(work.team_sequence) && !forget_oldest())) return false;
   return true;
 }
 

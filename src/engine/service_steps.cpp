@@ -130,10 +130,14 @@ void Service::Impl::compute(Phase phase, std::span<const Rows> list, std::vector
   for (Rows next : list) {
     while (next.count > 0 && next.work->sequence) {  // else it was postponed
       const size_t left = most - rows;
-      const size_t fit = team == nullptr ? left : static_cast<size_t>(team->tokens_of(static_cast<int32_t>(left)));
+      const size_t fit =
+          team == nullptr ? left
+                          : static_cast<size_t>(team->tokens_of(next.work->team_sequence, static_cast<int32_t>(left)));
       const size_t count = std::min(next.count, fit);
       part.push_back({next.work, next.begin, count, next.samples && count == next.count});
-      rows += team == nullptr ? count : static_cast<size_t>(team->rows_of(static_cast<int32_t>(count)));
+      rows += team == nullptr
+                  ? count
+                  : static_cast<size_t>(team->rows_of(next.work->team_sequence, static_cast<int32_t>(count)));
       next.begin += count;
       next.count -= count;
       if (rows < most) continue;

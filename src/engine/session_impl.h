@@ -35,6 +35,8 @@ struct Session::Impl {
   // Both with engine->mutex held. forward() appends and runs the next `count` tokens, all of one phase.
   Status forward(size_t count, AttentionPlanner& planner);
   Status repair();  // computes the unrepaired tokens again, densely
+  // The most tokens of a step of those that wait; over ranks, of as many as these are best computed with.
+  Result<size_t> step_tokens();
   // How many of the waiting tokens make the next step, of a chunk at most.
   size_t next_step(size_t chunk) const;
   Status compute_pending(const std::function<void(const Progress&)>& on_progress, std::stop_token stop,

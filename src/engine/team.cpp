@@ -32,6 +32,7 @@ Result<std::unique_ptr<Team>> Team::make(Engine::Impl& engine, Ranks::Impl& rank
   GODWIT_TRY(ranks.agree(ring ? Status() : tl::unexpected(ring.error())));
   team->ring_ = std::move(*ring);
   GODWIT_ASSIGN(team->costs_, dist::measure_costs(ranks.transport, *team->ring_));
+  GODWIT_TRY(team->measure_passes());
   return team;
 }
 
@@ -70,16 +71,18 @@ Status Team::tell(RankCommand command, std::span<const std::byte> extra) {
 
 // --- sequences
 
-Team::Member& Team::add(uint64_t id, KvSequence& sequence, int first) {
+Team::Member& Team::add(uint64_t id, KvSequence& sequence, int first, int degree) {
   Member& member = sequences_[id];
   member.sequence = &sequence;
   member.first = first;
+  member.degree = degree;
   if (engine_.retention) member.retention = std::make_unique<KvRetention>(engine_.retention, sequence, &peers_);
   return member;
 }
 
 Team::Member& Team::copy(Member& from, uint64_t id, KvSequence& sequence) {
-  Member& made = add(id, sequence, from.first);
+  Member& made = add(id, sequence, from.first, from.degree);
+  made.wants = from.wants;
   if (from.retention) made.retention = std::make_unique<KvRetention>(*from.retention, sequence);
   from.shared_end = made.shared_end = sequence.next_position();
   return made;
@@ -89,15 +92,15 @@ int Team::first_of(uint64_t id) const {
   return static_cast<int>((id - 1) % static_cast<uint64_t>(size()));
 }
 
-std::unique_ptr<KvSequence> Team::make_share(uint64_t id) const {
-  const dist::Shards shards(size(), engine_.pool->format().page_tokens, first_of(id));
+std::unique_ptr<KvSequence> Team::make_share(uint64_t id, int degree) const {
+  const dist::Shards shards(size(), engine_.pool->format().page_tokens, first_of(id), degree);
   return std::make_unique<KvSequence>(*engine_.pool, engine_.model->kv_shape(), shards.share(ranks_.transport.rank()));
 }
 
-uint64_t Team::create(KvSequence& sequence) {
+uint64_t Team::create(KvSequence& sequence, const RankDegrees& wants) {
   std::lock_guard lock(ranks_.mutex);
   ++last_sequence_;
-  add(last_sequence_, sequence, first_of(last_sequence_));
+  add(last_sequence_, sequence, first_of(last_sequence_), size()).wants = wants;
   (void)tell({.verb = RankVerb::kCreate, .sequence = last_sequence_});  // a failure shows in the first step
   return last_sequence_;
 }
@@ -217,17 +220,9 @@ Status Team::reserve(uint64_t sequence, int32_t tokens) {
 
 Status Team::check_room(int32_t tokens, std::span<const uint64_t> droppable) {
   const KvPool& pool = *engine_.pool;
-  const KvShape shape = engine_.model->kv_shape();
   size_t free = pool.budget_bytes() - pool.bytes_in_use();
   for (uint64_t id : droppable) free += sequences_.at(id).sequence->exclusive_bytes();
-  // Of the rank that keeps most, wherever the sequence begins.
-  const dist::Shards& shards = ring_->shards();
-  const int32_t kept = (shards.segments(tokens) + size() - 1) / size() * shards.segment_tokens();
-  size_t bytes = 0;
-  for (int layer = 0; layer < shape.layers; ++layer)
-    bytes +=
-        pool.format(layer).most_bytes(static_cast<size_t>(std::min(tokens, kept)), static_cast<size_t>(step_tokens())) *
-        static_cast<size_t>(shape.kv_heads);
+  const size_t bytes = rank_bytes(tokens, size());  // of the rank that keeps most, wherever the sequence begins
   if (bytes <= free) return {};
   return errorf(ErrorCode::kExhausted, "{} are free, and {} are wanted", bytes_text(free), bytes_text(bytes));
 }
@@ -240,15 +235,15 @@ bool Team::has_room(int32_t tokens, std::span<const uint64_t> droppable) {
 
 // --- reports
 
-dist::RingMode Team::mode_of(int32_t begin, int32_t end) const {
+dist::RingMode Team::mode_of(int32_t begin, int32_t end, int degree) const {
   const std::string& ring = engine_.options.rank_options.ring;
   return ring == "pass-kv"  ? dist::RingMode::kPassKv
          : ring == "pass-q" ? dist::RingMode::kPassQ
-                            : predict(begin, end).mode;
+                            : predict(begin, end, degree).mode;
 }
 
-dist::RingPrediction Team::predict(int32_t begin, int32_t end) const {
-  return dist::predict(costs_, *ring_, engine_.pool->format(), {begin, end});
+dist::RingPrediction Team::predict(int32_t begin, int32_t end, int degree) const {
+  return dist::predict(costs_, *ring_, shards_of(degree), engine_.pool->format(), {begin, end});
 }
 
 dist::RingBytes Team::formula_bytes(int32_t begin, int32_t end) const {
@@ -256,7 +251,7 @@ dist::RingBytes Team::formula_bytes(int32_t begin, int32_t end) const {
   dist::RingBytes mean;
   for (int layer = 0; layer < layers; ++layer) {
     const dist::RingBytes one =
-        dist::formula_bytes(*ring_, engine_.pool->format(layer), {begin, end}, mode_of(begin, end));
+        dist::formula_bytes(*ring_, ring_->shards(), engine_.pool->format(layer), {begin, end}, mode_of(begin, end));
     mean.slots += one.slots / layers, mean.pages += one.pages / layers;
     mean.queries += one.queries / layers, mean.states += one.states / layers;
   }

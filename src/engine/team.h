@@ -20,6 +20,11 @@ struct RankReport {
   dist::Traffic slots, pages, queries, states;
 };
 
+// Of a sequence: how many ranks read its prompts and keep its answers; 0: nobody minds.
+struct RankDegrees {
+  int prefill = 0, decode = 0;
+};
+
 class Team {
  public:
   // On every rank, with what its engine has loaded; ranks that would compute differently are refused.
@@ -27,17 +32,24 @@ class Team {
   ~Team();
 
   int size() const { return ranks_.transport.size(); }
+  // The most tokens of a step where all ranks take part, or those of a sequence; and as many as give so many rows.
   int32_t step_tokens() const;
-  int32_t rows_of(int32_t tokens) const { return ring_->shards().most_rows(tokens); }  // of one rank, at most
-  int32_t tokens_of(int32_t rows) const { return ring_->shards().step_tokens(rows); }  // the other way round
+  int32_t step_tokens(uint64_t sequence) const { return tokens_of(sequence, engine_.options.prefill_chunk); }
+  int32_t tokens_of(uint64_t sequence, int32_t rows) const {
+    return shards_of(sequences_.at(sequence)).step_tokens(rows);
+  }
+  int32_t rows_of(uint64_t sequence, int32_t tokens) const {  // of one rank, at most
+    return shards_of(sequences_.at(sequence)).most_rows(tokens);
+  }
   uint64_t kv_bytes(const KvSequence& sequence) const;  // on all ranks, while nothing was dropped
   // Rank 0's part of a sequence that is to be created.
-  std::unique_ptr<KvSequence> next_share() const { return make_share(last_sequence_ + 1); }
+  std::unique_ptr<KvSequence> next_share() const { return make_share(last_sequence_ + 1, size()); }
   Status status() const { return ranks_.transport.status(); }
   std::string description() const;  // "pass-kv over mpi"
 
   // --- rank 0
-  uint64_t create(KvSequence& sequence);
+  uint64_t create(KvSequence& sequence) { return create(sequence, degrees()); }
+  uint64_t create(KvSequence& sequence, const RankDegrees& wants);
   uint64_t fork(uint64_t sequence, KvSequence& copy);
   void truncate(uint64_t sequence, int32_t end_position);
   void drop(uint64_t sequence);
@@ -50,6 +62,18 @@ class Team {
   // Whether a new sequence of so many tokens would find room if those of `droppable` were gone. Pages that several of
   // them share do not count.
   bool has_room(int32_t tokens, std::span<const uint64_t> droppable);
+
+  // Between steps: the ranks that a prompt of so many tokens, which is next, is to have, and those of an answer. Keys
+  // and values move there, or kExhausted and nothing has changed. Where neither was asked for, a prompt has those that
+  // are predicted to be quickest, and an answer those of its prompt.
+  Status fit_prompt(uint64_t sequence, int32_t tokens);
+  Status fit_answer(uint64_t sequence);
+  // After kExhausted: whether the sequence now has more ranks, nobody having asked for so few.
+  bool widen(uint64_t sequence);
+  int quickest_degree(int32_t begin, int32_t end) const;
+  double predict_prompt(int32_t begin, int32_t end, int degree) const;  // seconds
+  int degree(uint64_t sequence) const { return sequences_.at(sequence).degree; }
+  int last_degree(Phase phase) const { return phase == Phase::kPrefill ? last_prefill_ : last_decode_; }
 
   // One sequence's part of a step.
   struct Part {
@@ -66,9 +90,10 @@ class Team {
   Result<std::vector<RankReport>> report();
   // By the formulas: bytes of a layer of a step, all ranks together, the way it would go.
   dist::RingBytes formula_bytes(int32_t begin, int32_t end) const;
-  dist::RingMode mode_of(int32_t begin, int32_t end) const;
-  dist::RingPrediction predict(int32_t begin, int32_t end) const;
+  dist::RingMode mode_of(int32_t begin, int32_t end, int degree = 0) const;
+  dist::RingPrediction predict(int32_t begin, int32_t end, int degree = 0) const;
   const dist::RingCosts& costs() const { return costs_; }
+  void set_costs(const dist::RingCosts& costs) { costs_ = costs; }
   dist::RingMode last_mode() const { return last_mode_; }
 
   // --- the others
@@ -82,7 +107,8 @@ class Team {
   Status tell(RankCommand command, std::span<const std::byte> extra = {});
   struct Member {
     KvSequence* sequence = nullptr;
-    int first = 0;                                     // rank; see dist::Shards
+    int first = 0, degree = 0;  // see dist::Shards
+    RankDegrees wants = {};
     int32_t shared_end = 0;                            // pages up to this position may be another's, too
     std::unique_ptr<KvSequence> owned;                 // on all but rank 0
     std::unique_ptr<KvRetention> retention = nullptr;  // null: every entry stays
@@ -104,9 +130,24 @@ class Team {
     int32_t row = 0;  // on that rank
   };
 
-  Member& add(uint64_t id, KvSequence& sequence, int first);
+  struct Lies {  // a sequence and who keeps what of it
+    const KvSequence* sequence;
+    dist::Shards shards;
+  };
+
+  RankDegrees degrees() const {
+    return {engine_.options.rank_options.prefill_ranks, engine_.options.rank_options.decode_ranks};
+  }
+  dist::Shards shards_of(const Member& member) const;
+  dist::Shards shards_of(int degree) const;
+  Status measure_passes();
+  size_t rank_bytes(int32_t tokens, int degree) const;
+  Status share(uint64_t sequence, int degree);
+  Status reshare(Member& member, int degree);
+  Status move_segment(int layer, int32_t segment, const Lies& from, const Lies& to);
+  Member& add(uint64_t id, KvSequence& sequence, int first, int degree);
   int first_of(uint64_t id) const;  // rank at which a new sequence begins
-  std::unique_ptr<KvSequence> make_share(uint64_t id) const;
+  std::unique_ptr<KvSequence> make_share(uint64_t id, int degree) const;
   Status make_room(std::span<const RankPart> parts);
   bool may_lack_memory(const Member& member, int32_t end) const;
   void forget(Member& member, int32_t end_position);
@@ -132,6 +173,7 @@ class Team {
   std::unique_ptr<dist::RingAttention> ring_;
   dist::RingCosts costs_;
   dist::RingMode last_mode_ = dist::RingMode::kPassKv;
+  int last_prefill_ = 0, last_decode_ = 0;
   std::map<uint64_t, Member> sequences_;
   uint64_t last_sequence_ = 0;
   std::vector<float> logits_;

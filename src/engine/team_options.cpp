@@ -16,6 +16,13 @@ Status check_rank_options(const EngineOptions& o) {
   const RankOptions& r = o.rank_options;
   if (r.ring != "auto" && r.ring != "pass-kv" && r.ring != "pass-q")
     return errorf(ErrorCode::kInvalidArgument, "there is no ring '{}': give auto, pass-kv or pass-q", r.ring);
+  for (int ranks : {r.prefill_ranks, r.decode_ranks})
+    if (ranks < 0 || ranks > o.ranks->size())
+      return errorf(ErrorCode::kInvalidArgument, "{} ranks were asked for, and there are {}", ranks, o.ranks->size());
+  if (!o.kv_policy.empty() && r.decode_ranks != 0 && r.decode_ranks != r.prefill_ranks)
+    return refused("KV policy", o.kv_policy,
+                   "entries that were dropped leave gaps, and what is left does not move to other ranks; leave the "
+                   "ranks of answers out");
   if (!(r.timeout_s > 0))
     return errorf(ErrorCode::kInvalidArgument, "a rank timeout of {} s makes no sense", r.timeout_s);
   if (!(r.link_latency_s >= 0) || !(r.link_bytes_per_second >= 0))

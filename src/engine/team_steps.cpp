@@ -20,7 +20,8 @@ Status Team::step(Phase phase, std::span<const Part> parts, const OnLogits& on_l
   std::vector<TokenId> tokens;
   for (const Part& part : parts) {
     const int32_t end = part.begin + static_cast<int32_t>(part.tokens.size());
-    told.push_back({part.sequence, part.begin, end, part.first_logits, static_cast<uint32_t>(mode_of(part.begin, end)),
+    told.push_back({part.sequence, part.begin, end, part.first_logits,
+                    static_cast<uint32_t>(mode_of(part.begin, end, sequences_.at(part.sequence).degree)),
                     part.prompt_ends ? 1u : 0u});
     tokens.insert(tokens.end(), part.tokens.begin(), part.tokens.end());
   }
@@ -57,7 +58,8 @@ Status Team::compute(Phase phase, std::span<const RankPart> parts, std::span<con
     const Member& member = sequences_.at(part.sequence);
     const auto mode = member.compact() ? dist::RingMode::kPassQ : static_cast<dist::RingMode>(part.mode);
     last_mode_ = mode;
-    ring.push_back({member.sequence, {part.begin, part.end}, mode, member.first, member.compact()});
+    (phase == Phase::kPrefill ? last_prefill_ : last_decode_) = member.degree;
+    ring.push_back({member.sequence, {part.begin, part.end}, mode, member.first, member.degree, member.compact()});
   }
   ring_->begin(ring);
   std::vector<TokenId> own;
@@ -167,8 +169,8 @@ Status Team::obey(const RankCommand& command, std::span<const std::byte> extra) 
   };
   switch (command.verb) {
     case RankVerb::kCreate: {
-      auto sequence = make_share(command.sequence);
-      Member& made = add(command.sequence, *sequence, first_of(command.sequence));
+      auto sequence = make_share(command.sequence, size());
+      Member& made = add(command.sequence, *sequence, first_of(command.sequence), size());
       made.owned = std::move(sequence);
       return {};
     }
@@ -184,6 +186,11 @@ Status Team::obey(const RankCommand& command, std::span<const std::byte> extra) 
       GODWIT_TRY(known(command.sequence));
       forget(sequences_.at(command.sequence), command.end);
       return {};
+    case RankVerb::kShare:
+      GODWIT_TRY(known(command.sequence));
+      if (command.end < 1 || command.end > size())
+        return errorf(ErrorCode::kBadData, "rank 0 wants a sequence on {} of {} ranks", command.end, size());
+      return unless_short(reshare(sequences_.at(command.sequence), command.end));
     case RankVerb::kBytes:
       GODWIT_TRY(known(command.sequence));
       return gather_bytes(*sequences_.at(command.sequence).sequence).map([](const auto&) {});

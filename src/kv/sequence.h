@@ -108,6 +108,11 @@ class KvSequence final : private PageHolder {
 
   // The same contents, sharing every page.
   std::unique_ptr<KvSequence> fork() const;
+  // The same tokens with another share: pages that both have are shared, and the others hold unspecified numbers; null
+  // when the pool lacks them. REQUIRES: no step is under way, and nothing was dropped.
+  std::unique_ptr<KvSequence> reshare(KvShare share) const;
+  // Both get what the other had. REQUIRES: they are of one pool and shape, and neither is amid a step.
+  void swap(KvSequence& other);
 
   // Forgets every slot at `end_position` or later, in all heads; tokens are appended from there on. Takes no memory.
   // Before settle(), this undoes what the step sealed. REQUIRES: end_position is 0 or at least shortest_exact().

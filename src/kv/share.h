@@ -15,6 +15,7 @@ struct KvShare {
 
   bool whole() const { return ranks == 1 && place == 0; }
 
+  bool keeps(size_t page) const { return static_cast<int>(page / kSegmentPages % static_cast<size_t>(ranks)) == place; }
   // How many of the first `pages` pages of the sequence are kept.
   size_t pages_of(size_t pages) const {
     if (place < 0) return 0;

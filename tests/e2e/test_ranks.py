@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import subprocess
 import time
 
 import pytest
@@ -53,6 +54,19 @@ def test_policies_whose_scores_all_ranks_can_know(job, godwit, policy, budget):
     assert got["ring"].startswith("pass-q")
 
 
+def test_prompts_and_answers_have_ranks_of_their_own(job, godwit):
+    args = ["run", "-p", story(110), "-n", "8", "--json"]
+    want = json.loads(godwit(*args))["tokens"]
+    for prefill, decode in [(3, 1), (1, 3), (2, 2)]:
+        for more in [[], ["--kv-codec", "kivi"]]:
+            got = json.loads(job(3, *args, *more, "--ranks", str(prefill), "--decode-ranks", str(decode)))
+            assert (got["prefill_ranks"], got["decode_ranks"]) == (prefill, decode)
+            assert got["tokens"] == (json.loads(godwit(*args, *more))["tokens"] if more else want)
+    done = subprocess.run(job.command(2, *args)[:-2], capture_output=True, env=job.env, timeout=300)
+    got = json.loads(done.stdout)
+    assert got["tokens"] == want and got["prefill_ranks"] in (1, 2)
+
+
 def test_eval_and_bench_work_too(job, godwit, tmp_path):
     text = tmp_path / "text"
     text.write_text(story(230))
@@ -99,6 +113,7 @@ def test_the_sweep_says_what_the_choice_lost(job):
 def test_errors_are_said_once(job):
     for args, code, mention in [
         (["run", "-p", "hi", "--kv-policy", "h2o", "--kv-budget", "64"], 1, "'h2o' does not work over 2 ranks: it adds up"),
+        (["run", "-p", "hi", "--ranks", "3"], 2, "3 ranks were asked for, and there are 2"),
         (["run", "-p", "hi", "--ring", "pass-x"], 2, "there is no ring 'pass-x'"),
         (["run", "-p", "hi", "--link", "fast"], 2, "--link fast is not"),
         (["bench", "ring", "--sweep", "0,10"], 2, "--sweep takes percents"),
