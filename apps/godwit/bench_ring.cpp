@@ -55,6 +55,8 @@ struct BenchRing {
     GODWIT_TRY(check());
     model.options.context_tokens = depth + prompt + generate + 1;
     model.options.profile = true;
+    if (job_ranks() && model.options.rank_options.prefill_ranks == 0)
+      model.options.rank_options.prefill_ranks = job_ranks()->size();
     GODWIT_ASSIGN(Engine engine, model.open());
     InterruptScope interrupt;
     const auto tokens = random_tokens(depth + prompt, engine.info().vocab_size);

@@ -75,6 +75,14 @@ void ModelFlags::add_ranks_to(CLI::App& verb) {
   RankOptions& ranks = options.rank_options;
   group->add_option("--ring", ranks.ring, "What travels between ranks: pass-kv, pass-q, or auto")
       ->capture_default_str();
+  group
+      ->add_option("--ranks", ranks.prefill_ranks,
+                   "How many ranks read a prompt and keep its KV cache (default: what is predicted to be quickest)")
+      ->check(CLI::PositiveNumber);
+  group
+      ->add_option("--decode-ranks", ranks.decode_ranks,
+                   "How many ranks keep the KV cache while an answer is made (default: those of the prompt)")
+      ->check(CLI::PositiveNumber);
   group->add_flag("!--no-overlap", ranks.overlap, "Let nothing travel while a rank computes");
   group->add_flag("!--inexact", ranks.exact, "Send less where queries travel; no longer the bits of one rank");
   group->add_flag("!--no-shared-memory", ranks.share_memory,

@@ -84,6 +84,8 @@ nlohmann::json generation_json(const Engine& engine, const Session& session, con
                            {"backend", info.backend}};
   if (info.ranks > 1) {
     report["ranks"] = info.ranks;
+    report["prefill_ranks"] = info.prefill_ranks;
+    report["decode_ranks"] = info.decode_ranks;
     report["ring"] = info.ring;
   }
   return report;
@@ -98,7 +100,9 @@ void print_stats(const Engine& engine, const Session& session, const Generation&
                prefill_rate(answer), "time to first token", answer.prefill_seconds, "answer", answer.tokens.size(),
                decode_rate(answer), "KV memory", bytes_text(session.kv_bytes()).c_str(), info.kv_codec.c_str(),
                info.kv_bytes_per_token);
-  if (info.ranks > 1) std::fprintf(stderr, "%-22s %d, last step %s\n", "ranks", info.ranks, info.ring.c_str());
+  if (info.ranks > 1)
+    std::fprintf(stderr, "%-22s %d (prompt %d, answer %d), last step %s\n", "ranks", info.ranks, info.prefill_ranks,
+                 info.decode_ranks, info.ring.c_str());
 }
 
 }  // namespace godwit::cli

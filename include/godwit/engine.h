@@ -41,7 +41,9 @@ struct EngineInfo {
   uint64_t kv_bytes_peak = 0;
   double kv_bytes_per_token = 0;
   int vocab_size = 0;
-  int ranks = 1;            // KV bytes above are rank 0's
+  int ranks = 1;  // KV bytes above are rank 0's
+  int prefill_ranks = 0,
+      decode_ranks = 0;     // that took part in the last step of a prompt, and of an answer; 0: none yet
   std::string ring;         // with more than one: what travelled in the last step, and over which link
   std::string tool_format;  // how the chat template wants calls of tools written; empty: it takes no tools
   // With EngineOptions::profile: time that all sessions have spent so far in matrix products, attention and the rest.

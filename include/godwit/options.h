@@ -17,10 +17,13 @@ class Ranks;
 // How an engine works over several ranks; see ranks.h.
 struct RankOptions {
   std::string ring = "auto";  // what travels: "pass-kv", "pass-q", or per step what is predicted to be quicker
-  bool overlap = true;        // keys and values travel while others are attended to
-  bool exact = true;          // answers have the bits of one rank; else less travels where queries do
-  bool share_memory = true;   // ranks on one host read each other's keys and values where they lie
-  double timeout_s = 60;      // the longest wait for another rank within a step
+  // How many ranks read a prompt together and keep its keys and values; 0: as many as are predicted to be quickest. And
+  // how many keep them while an answer is made, which may have them moved; 0: those that read the prompt.
+  int prefill_ranks = 0, decode_ranks = 0;
+  bool overlap = true;       // keys and values travel while others are attended to
+  bool exact = true;         // answers have the bits of one rank; else less travels where queries do
+  bool share_memory = true;  // ranks on one host read each other's keys and values where they lie
+  double timeout_s = 60;     // the longest wait for another rank within a step
   // Slows every rank's link down to this, to see what another network would do, and shares no memory; 0: as it is.
   double link_latency_s = 0, link_bytes_per_second = 0;
 };

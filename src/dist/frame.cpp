@@ -20,8 +20,8 @@ static_assert(sizeof(Header) <= Frame::kHeaderBytes);
 
 std::string_view frame_kind_name(FrameKind kind) {
   constexpr std::array<std::string_view, kFrameKinds> kNames = {
-      "greeting",     "command", "reply", "new keys and values", "keys and values", "queries",
-      "partial sums", "logits",  "probe"};
+      "greeting",     "command", "reply", "new keys and values",  "keys and values", "queries",
+      "partial sums", "logits",  "probe", "moved keys and values"};
   return kNames[static_cast<size_t>(kind)];
 }
 

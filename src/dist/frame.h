@@ -24,8 +24,9 @@ enum class FrameKind : uint32_t {
   kStates,  // what a rank's segments add to others' queries
   kLogits,
   kProbe,  // to measure a link
+  kMoved,  // K and V of a segment that another rank keeps from now on
 };
-inline constexpr size_t kFrameKinds = 9;
+inline constexpr size_t kFrameKinds = 10;
 
 std::string_view frame_kind_name(FrameKind kind);  // "keys and values", for messages
 

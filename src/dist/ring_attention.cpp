@@ -7,6 +7,14 @@
 
 namespace godwit::dist {
 
+PageForms page_forms(const KvFormat& format, Stretch step, int32_t page) {
+  if (!format.seals) return {};
+  const auto at = static_cast<size_t>(page);
+  if (at < format.sealed_begin()) return {false, true};
+  return {at < format.sealed_end(static_cast<size_t>(step.end - 1)),
+          at >= format.sealed_end(static_cast<size_t>(step.begin))};
+}
+
 RingAttention::RingAttention(Transport& transport, KvPool& pool, const RingShape& shape, const RingOptions& options,
                              SharedView shared)
     : transport_(transport),
@@ -32,18 +40,26 @@ Result<std::unique_ptr<RingAttention>> RingAttention::create(Transport& transpor
 Status RingAttention::allocate() {
   const auto rows = static_cast<size_t>(shape_.max_rows);
   // Each destination may leave a page half empty.
-  const size_t box = (pages_of(shape_.max_rows) + static_cast<size_t>(ranks())) * kv_heads() * page_bytes();
-  const size_t segment = kSegmentPages * kv_heads() * page_bytes();
+  size_t most = 0, most_new = 0;
+  for (int layer = 0; layer < shape_.layers; ++layer) {
+    most = std::max(most, page_bytes(layer));
+    most_new = std::max(most_new, new_format(layer).page_bytes());
+  }
+  const size_t box = (pages_of(shape_.max_rows) + static_cast<size_t>(ranks())) * kv_heads() * most_new;
+  const size_t segment = kSegmentPages * kv_heads() * most, open = kSegmentPages * kv_heads() * open_page_bytes();
   GODWIT_ASSIGN(outbox_, backend_.allocate(box));
   GODWIT_ASSIGN(inbox_, backend_.allocate(box));
   GODWIT_ASSIGN(staging_, backend_.allocate(static_cast<size_t>(ranks()) * segment));
+  if (open > 0) {
+    GODWIT_ASSIGN(open_staging_, backend_.allocate(static_cast<size_t>(ranks()) * open));
+  }
   GODWIT_ASSIGN(state_, backend_.allocate(state_bytes(shape_.max_rows)));
   GODWIT_ASSIGN(queries_,
                 backend_.allocate(rows * static_cast<size_t>(shape_.heads * shape_.head_dim) * sizeof(float)));
   GODWIT_ASSIGN(query_positions_, backend_.allocate(rows * sizeof(int32_t)));
   for (Half& half : halves_) {
-    half.out.reserve(segment);
-    for (Frame& frame : half.in) frame.reserve(segment);
+    half.out.reserve(segment + open);
+    for (Frame& frame : half.in) frame.reserve(segment + open);
   }
   return {};
 }
@@ -66,7 +82,7 @@ void RingAttention::begin(std::span<const RingPart> parts) {
   parts_.clear();
   int32_t own_rows = 0;
   for (const RingPart& what : parts) {
-    Part part{what, Shards(ranks(), pool_.format().page_tokens, what.first), {}, {}, {}};
+    Part part{what, Shards(ranks(), pool_.format().page_tokens, what.first, what.degree), {}, {}, {}};
     for (int rank = 0; rank < ranks(); ++rank) {
       std::vector<Piece> pieces;
       int32_t row = 0;
@@ -111,10 +127,11 @@ int32_t RingAttention::segment_tokens_now(int32_t segment) const {
 }
 
 SegmentPages RingAttention::kept_segment(int layer, int32_t segment) const {
-  SegmentPages found{pool_.slab(), {}, pages_of(segment_tokens_now(segment))};
-  const size_t first = static_cast<size_t>(segment / ranks()) * kSegmentPages;
+  const KvSequence& sequence = *now_->what.sequence;
+  SegmentPages found{pool_.slab(layer), pool_.open_slab(), {}, pages_of(segment_tokens_now(segment))};
+  const size_t first = static_cast<size_t>(segment / own_shards().ranks()) * kSegmentPages;
   for (int head = 0; head < shape_.kv_heads; ++head)
-    now_->what.sequence->list_pages(layer, head, first, first + found.pages_per_head, found.pages);
+    sequence.list_pages(layer, head, first, first + found.pages_per_head, found.pages);
   // There may be room for later steps already.
   const auto page_tokens = static_cast<uint32_t>(pool_.format().page_tokens);
   const uint32_t last = static_cast<uint32_t>(segment_tokens_now(segment)) - page_tokens * (found.pages_per_head - 1);
@@ -122,6 +139,10 @@ SegmentPages RingAttention::kept_segment(int layer, int32_t segment) const {
     PageRef& ref = found.pages[head * found.pages_per_head - 1];
     ref.count = std::min(ref.count, last);
   }
+  if (!sequence.sealing()) return found;
+  for (int head = 0; head < shape_.kv_heads; ++head)
+    for (size_t i = 0; i < found.pages_per_head; ++i)
+      found.earlier.push_back(sequence.earlier_form(layer, head, first + i));
   return found;
 }
 
@@ -155,91 +176,15 @@ void RingAttention::attend(const LayerCall& call) {
 void RingAttention::attend_part(const LayerCall& call) {
   const bool passes_kv = now_->what.mode != RingMode::kPassQ;
   send_new(call);
+  seal(call, true);
   const std::vector<Stretch> rounds = passes_kv ? rounds_of(call) : std::vector<Stretch>();
   const bool early = passes_kv && options_.overlap && is_old(rounds[0]);
   if (early) post_round(call, rounds[0], 0);
   // A failure is in status(), for everyone who asks.
-  if (take_new(call)) (void)(passes_kv ? pass_kv(call, rounds, early) : pass_q(call));
+  if (!take_new(call)) return;
+  seal(call, false);
+  (void)(passes_kv ? pass_kv(call, rounds, early) : pass_q(call));
 }
-
-// --- new tokens
-
-void RingAttention::send_new(const LayerCall& call) {
-  const auto page_tokens = static_cast<uint32_t>(pool_.format().page_tokens);
-  const size_t row_slots = kv_heads();
-  std::vector<KvSlot> slots(static_cast<size_t>(size_of(rows(me()))) * row_slots);
-  std::vector<PageId> first(static_cast<size_t>(ranks()));
-  PageId next_page = 0;
-  for (int keeper = 0; keeper < ranks(); ++keeper) {
-    first[static_cast<size_t>(keeper)] = next_page;
-    uint32_t count = 0;
-    for (const Piece& piece : pieces(me())) {
-      if (piece.keeper != keeper) continue;
-      for (int32_t i = 0; i < piece.positions.size(); ++i, ++count)
-        for (size_t head = 0; head < row_slots; ++head)
-          slots[static_cast<size_t>(piece.row_begin + i) * row_slots + head] = {
-              next_page + static_cast<PageId>(count / page_tokens * row_slots + head), count % page_tokens};
-    }
-    next_page += static_cast<PageId>(pages_of(static_cast<int32_t>(count)) * row_slots);
-  }
-  if (!slots.empty())
-    backend_.kv_write({.format = pool_.format(), .slab = outbox_.data(), .slots = slots, .k = call.k, .v = call.v});
-
-  auto bytes_between = [&](int from, int to) {
-    int32_t count = 0;
-    for (const Piece& piece : pieces(from))
-      if (piece.keeper == to) count += piece.positions.size();
-    return pages_of(count) * row_slots * page_bytes();
-  };
-  for (int peer = 0; peer < ranks(); ++peer) {
-    if (peer == me()) continue;
-    const auto at = static_cast<size_t>(peer);
-    if (const size_t bytes = bytes_between(peer, me()); bytes > 0)
-      transport_.receive(peer, new_in_[at], FrameKind::kSlots, bytes, new_pending_);
-    if (const size_t bytes = bytes_between(me(), peer); bytes > 0) {
-      backend_.download(new_out_[at].payload(bytes), outbox_.data() + first[at] * page_bytes());
-      transport_.send({&peer, 1}, new_out_[at], FrameKind::kSlots, bytes, new_pending_);
-    }
-  }
-  place_new(call, me(), outbox_.data(), first[static_cast<size_t>(me())]);
-}
-
-Status RingAttention::take_new(const LayerCall& call) {
-  GODWIT_TRY(transport_.wait(new_pending_));
-  for (int peer = 0; peer < ranks(); ++peer) {
-    if (peer == me()) continue;
-    int32_t count = 0;
-    for (const Piece& piece : pieces(peer))
-      if (piece.keeper == me()) count += piece.positions.size();
-    if (count == 0) continue;
-    const size_t bytes = pages_of(count) * kv_heads() * page_bytes();
-    backend_.upload(inbox_.data(), new_in_[static_cast<size_t>(peer)].payload(bytes));
-    place_new(call, peer, inbox_.data(), 0);
-  }
-  return {};
-}
-
-// From pages packed as send_new() packs them into the sequence's own.
-void RingAttention::place_new(const LayerCall& call, int from, const std::byte* slab, PageId first_page) {
-  const auto page_tokens = static_cast<uint32_t>(pool_.format().page_tokens);
-  std::vector<KvMove> moves;
-  uint32_t count = 0;
-  for (const Piece& piece : pieces(from)) {
-    if (piece.keeper != me()) continue;
-    const int32_t segment = shards_.segment_of(piece.positions.begin);
-    const SegmentPages pages = kept_segment(call.layer, segment);
-    for (int32_t position = piece.positions.begin; position < piece.positions.end; ++position, ++count) {
-      const auto offset = static_cast<uint32_t>(position - segment * shards_.segment_tokens());
-      for (size_t head = 0; head < kv_heads(); ++head)
-        moves.push_back(
-            {{first_page + static_cast<PageId>(count / page_tokens * kv_heads() + head), count % page_tokens},
-             {pages.pages[head * pages.pages_per_head + offset / page_tokens].page, offset % page_tokens}});
-    }
-  }
-  if (!moves.empty()) backend_.kv_move(pool_.format(), pool_.slab(), slab, moves);
-}
-
-// --- walks
 
 void RingAttention::walk(const LayerCall& call, const Rows& rows, Stretch segments, const SegmentPages& pages,
                          Tensor state, bool resumes) {
@@ -255,15 +200,46 @@ void RingAttention::walk(const LayerCall& call, const Rows& rows, Stretch segmen
     row_end = span.row_begin + last - span.position;
   }
   plan_.tiles.clear();
-  plan_.pages = pages.pages;
-  for (size_t head = 0; row_begin < row_end && head < kv_heads(); ++head)
-    plan_.tiles.push_back({row_begin, row_end, static_cast<int32_t>(head),
-                           static_cast<uint32_t>(head * pages.pages_per_head),
-                           static_cast<uint32_t>((head + 1) * pages.pages_per_head)});
+  plan_.pages.clear();
+  // Where pages are there in both forms, rows of a page of queries read the same ones.
+  const KvFormat& format = this->format(call.layer);
+  for (int32_t row = row_begin; row < row_end;) {
+    int32_t next = row_end;
+    size_t sealed_end = SIZE_MAX;
+    if (!pages.earlier.empty()) {
+      const auto span =
+          std::find_if(rows.spans.begin(), rows.spans.end(), [&](const Span& s) { return row < s.row_end; });
+      const int32_t position = span->position + row - span->row_begin;
+      sealed_end = format.sealed_end(static_cast<size_t>(position));
+      next = std::min({row_end, span->row_end, row + format.page_tokens - position % format.page_tokens});
+    }
+    add_tiles(row, next, pages, sealed_end);
+    row = next;
+  }
   if (resumes && plan_.tiles.empty()) return;
+  run_plan(call, rows, pages.slab, pages.open_slab, state, resumes);
+}
+
+void RingAttention::walk_compact(const LayerCall& call, const Rows& rows, Tensor state) {
+  const KvSequence& sequence = *now_->what.sequence;
+  plan_.tiles.clear();
+  plan_.pages.clear();
+  for (int head = 0; head < shape_.kv_heads; ++head) {
+    AttentionTile tile{0, static_cast<int32_t>(rows.q.shape[0]), head, static_cast<uint32_t>(plan_.pages.size())};
+    sequence.list_pages(call.layer, head, 0, sequence.pages(call.layer, head), plan_.pages);
+    tile.page_end = static_cast<uint32_t>(plan_.pages.size());
+    if (tile.page_begin < tile.page_end) plan_.tiles.push_back(tile);
+  }
+  run_plan(call, rows, pool_.slab(call.layer), pool_.open_slab(), state, false);
+}
+
+void RingAttention::run_plan(const LayerCall& call, const Rows& rows, const std::byte* slab, const std::byte* open_slab,
+                             Tensor state, bool resumes) {
   AttentionArgs args;
-  args.format = pool_.format();
-  args.slab = pages.slab;
+  args.format = format(call.layer);
+  args.slab = slab;
+  args.open_slab = open_slab;
+  args.aux = pool_.aux_slab();
   args.plan = &plan_;
   args.q = rows.q;
   args.positions = rows.positions;
@@ -279,9 +255,23 @@ void RingAttention::walk(const LayerCall& call, const Rows& rows, Stretch segmen
   times_.attention_s += watch.seconds();
 }
 
-void RingAttention::finish(const LayerCall&, std::span<const Tensor> states, const AttnPartial& partial) {
+void RingAttention::add_tiles(int32_t row_begin, int32_t row_end, const SegmentPages& pages, size_t sealed_end) {
+  const auto page_tokens = pool_.format().page_tokens;
+  for (size_t head = 0; head < kv_heads(); ++head) {
+    const auto begin = static_cast<uint32_t>(plan_.pages.size());
+    for (size_t i = head * pages.pages_per_head; i < (head + 1) * pages.pages_per_head; ++i) {
+      PageRef& ref = plan_.pages.emplace_back(pages.pages[i]);
+      if (!pages.earlier.empty() && static_cast<size_t>(ref.first_position / page_tokens) >= sealed_end)
+        ref.page = pages.earlier[i];
+    }
+    plan_.tiles.push_back(
+        {row_begin, row_end, static_cast<int32_t>(head), begin, static_cast<uint32_t>(plan_.pages.size())});
+  }
+}
+
+void RingAttention::finish(const LayerCall& call, std::span<const Tensor> states, const AttnPartial& partial) {
   const Stopwatch watch;
-  backend_.finish_attention({.format = pool_.format(), .states = states, .partial = partial});
+  backend_.finish_attention({.format = format(call.layer), .states = states, .partial = partial});
   times_.merge_s += watch.seconds();
 }
 
@@ -292,10 +282,10 @@ Result<double> RingAttention::measure_segment(int row_count) {
   const std::vector<int32_t> positions(static_cast<size_t>(row_count), shards_.segment_tokens());
   backend_.upload(queries_.data(), std::as_bytes(std::span(zeros)));
   backend_.upload(query_positions_.data(), std::as_bytes(std::span(positions)));
-  const size_t bytes = kSegmentPages * kv_heads() * page_bytes();
+  const size_t bytes = kSegmentPages * kv_heads() * page_bytes(0);
   const std::vector<std::byte> empty(bytes);
   backend_.upload(staging_.data(), empty);
-  SegmentPages pages{staging_.data(), {}, kSegmentPages};
+  SegmentPages pages{staging_.data(), open_staging_.data(), {}, kSegmentPages};
   for (size_t i = 0; i < kv_heads() * kSegmentPages; ++i)
     pages.pages.push_back({.page = static_cast<PageId>(i),
                            .ordinal = static_cast<uint32_t>(i % kSegmentPages),

@@ -16,6 +16,13 @@
 // `exact`, a rank returns one state for all its segments: fewer bytes by as many times, and no longer the bits of one
 // rank.
 //
+// Where the format seals pages (kv_format.h), new K and V travel as open pages, and each rank seals those it keeps when
+// their turn comes, by position: the bytes are those of one rank. Pages of a step that are there in both forms travel
+// in both, and each row reads the form that it would read on one rank.
+//
+// A sequence that has dropped slots is *compact*: each rank has what is left of its segments in pages without gaps, one
+// list per head, with positions beside them. Queries travel then, and a rank returns one state.
+//
 // A step may be of several sequences; each has its own mode, and they follow one another within a layer.
 //
 // Every rank calls begin() and then attend() for each layer, with the same parts. A failing transport makes
@@ -36,6 +43,7 @@ namespace godwit::dist {
 struct RingShape {
   int heads = 0, kv_heads = 0, head_dim = 0;
   int max_rows = 0;  // of a rank in a step
+  int layers = 1;
 };
 
 struct RingOptions {
@@ -57,15 +65,25 @@ struct RingPart {
   const KvSequence* sequence = nullptr;
   Stretch step;
   RingMode mode = RingMode::kPassKv;
-  int first = 0;  // rank; see Shards
+  int first = 0, degree = 0;  // see Shards
+  bool compact = false;
 };
 
-// Pages of segments of one layer, head by head, in some slab.
+// Pages of segments of one layer, head by head, in some slabs.
 struct SegmentPages {
   const std::byte* slab = nullptr;
+  const std::byte* open_slab = nullptr;
   std::vector<PageRef> pages;  // [kv_heads, pages_per_head]
   size_t pages_per_head = 0;
+  // Likewise, as rows see them that come too early to read the sealed form; empty: no page is there in both.
+  std::vector<PageId> earlier = {};
 };
+
+// In which forms rows of a step read a page of the sequence; a format that does not seal has the first only.
+struct PageForms {
+  bool sealed = true, open = false;
+};
+PageForms page_forms(const KvFormat& format, Stretch step, int32_t page);
 
 class RingAttention final : public LayerAttention {
  public:
@@ -79,7 +97,7 @@ class RingAttention final : public LayerAttention {
   // Whether ranks read each other's pages in this step: nobody may change them until all have done it.
   bool reads_shared() const;
 
-  // Of sequences that begin at rank 0, and of those of a part.
+  // Of sequences that all ranks take part in, from rank 0 on; and of a part.
   const Shards& shards() const { return shards_; }
   const std::vector<Stretch>& rows(size_t part, int rank) const { return parts_[part].rows[static_cast<size_t>(rank)]; }
   const RingTimes& times() const { return times_; }
@@ -131,7 +149,11 @@ class RingAttention final : public LayerAttention {
 
   int me() const { return transport_.rank(); }
   int ranks() const { return shards_.ranks(); }
-  size_t page_bytes() const { return pool_.format().page_bytes(); }
+  const KvFormat& format(int layer) const { return pool_.format(layer); }
+  size_t page_bytes(int layer) const { return pool_.page_bytes(layer, false); }
+  size_t open_page_bytes() const { return pool_.format().seals ? pool_.page_bytes(0, true) : 0; }
+  // Pages that have just been written; see send_new().
+  KvFormat new_format(int layer) const { return format(layer).seals ? format(layer).open_format() : format(layer); }
   size_t kv_heads() const { return static_cast<size_t>(shape_.kv_heads); }
   size_t pages_of(int32_t tokens) const;
   std::vector<Span> spans_of(int rank, int32_t row_begin, int32_t row_end) const;
@@ -139,22 +161,36 @@ class RingAttention final : public LayerAttention {
   int32_t end_segment() const { return shards_.segments(step().end); }
   int32_t segment_tokens_now(int32_t segment) const;  // that are there at the end of the step
   SegmentPages kept_segment(int layer, int32_t segment) const;
+  PageForms forms_of(int32_t page) const { return page_forms(pool_.format(), step(), page); }
+  int32_t first_page(int32_t segment) const { return segment * static_cast<int32_t>(kSegmentPages); }
 
   // New K and V to their keepers.
   void send_new(const LayerCall& call);
   Status take_new(const LayerCall& call);
   void place_new(const LayerCall& call, int from, const std::byte* slab, PageId first_page);
+  // Where this rank keeps K and V of positions of one segment: calls each(index, head, place).
+  template <class Each>
+  void each_place(int layer, Stretch positions, const Each& each) const;
+  // Of this rank's pages, those that the step seals: complete before it, or only now.
+  void seal(const LayerCall& call, bool complete_before);
 
   // pass-KV. A round is [begin, end) of segments.
   std::vector<Stretch> rounds_of(const LayerCall& call) const;
   bool is_old(Stretch round) const { return round.end <= shards_.segment_of(step().begin); }
-  size_t pages_kept(int keeper, Stretch round) const;
+  struct PageCount {  // of all heads, in either form
+    size_t sealed = 0, open = 0;
+  };
+  PageCount pages_kept(int keeper, Stretch round) const;
+  size_t bytes_of(const PageCount& count, int layer) const {
+    return count.sealed * page_bytes(layer) + count.open * open_page_bytes();
+  }
   void post_round(const LayerCall& call, Stretch round, size_t index);
-  SegmentPages foreign_segment(int32_t segment, Frame& frame);
+  SegmentPages foreign_segment(int layer, int32_t segment, Frame& frame);
   SegmentPages shared_round(const LayerCall& call, Stretch round, std::vector<Frame>& frames);
   Status pass_kv(const LayerCall& call, const std::vector<Stretch>& rounds, bool first_posted);
 
   // pass-Q
+  bool exact() const { return options_.exact && !now_->what.compact; }  // one state per segment, not per rank
   Block block_of(int rank, int32_t index, int32_t rows_per_block) const;
   int32_t states_of(int keeper, const Block& block, int32_t first) const;  // that a rank returns for a block
   Status pass_q(const LayerCall& call);
@@ -164,6 +200,11 @@ class RingAttention final : public LayerAttention {
 
   void walk(const LayerCall& call, const Rows& rows, Stretch segments, const SegmentPages& pages, Tensor state,
             bool resumes);
+  void walk_compact(const LayerCall& call, const Rows& rows, Tensor state);
+  void run_plan(const LayerCall& call, const Rows& rows, const std::byte* slab, const std::byte* open_slab,
+                Tensor state, bool resumes);
+  // Tiles for rows [begin, end), which read all pages in the same forms.
+  void add_tiles(int32_t row_begin, int32_t row_end, const SegmentPages& pages, size_t sealed_end);
   void finish(const LayerCall& call, std::span<const Tensor> states, const AttnPartial& partial);
   size_t state_bytes(int32_t row_count) const;
   Tensor state_tensor(std::byte* at, int32_t row_count) const;
@@ -182,6 +223,7 @@ class RingAttention final : public LayerAttention {
 
   Buffer outbox_, inbox_;  // pages of new tokens
   Buffer staging_;         // pages of a round
+  Buffer open_staging_;    // likewise, if the format seals
   Buffer state_;           // of this rank's rows
   Buffer queries_, query_positions_, walked_, returned_;
   struct Half {  // of the double buffers
@@ -193,6 +235,7 @@ class RingAttention final : public LayerAttention {
   std::vector<Frame> new_out_, new_in_, queries_in_, states_in_, states_out_;  // by rank
   std::vector<Transport::Pending> new_pending_;
   AttentionPlan plan_;
+  std::vector<KvSeal> seals_;
   RingTimes times_;
 };
 

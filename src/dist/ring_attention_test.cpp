@@ -92,6 +92,35 @@ TEST(RingAttention, EveryFormatTravelsAsItIsStored) {
   }
 }
 
+// What is sealed, and who still reads it open, is decided by position, as on one rank: within steps, over segments, and
+// while a rank gets no new tokens.
+TEST(RingAttention, PagesAreSealedAsOnOneRank) {
+  KvFormat codes{DType::kF16, 32, 16, 4, 4};
+  codes.seals = true;
+  KvFormat by_dim = codes, numbers{DType::kF16, 32, 16};
+  by_dim.k_by_dim = true;
+  numbers.seals = true;
+  numbers.k_keep = numbers.v_keep = 16;
+  for (KvFormat format : {codes, by_dim, numbers}) {
+    for (const auto& [first, last] : {std::pair(0, 0), std::pair(16, 32), std::pair(304, 288)}) {
+      RingCase c;
+      c.ranks = 3;
+      c.first = 1;
+      c.format = format;
+      c.format.open_first = first, c.format.open_last = last;
+      for (RingMode mode : {RingMode::kPassKv, RingMode::kPassQ}) {
+        auto steps = conversation(mode);
+        for (int32_t at = 1300; at < 1340; ++at) steps.push_back({{at, at + 1}, mode});
+        steps.push_back({{1340, 1344}, mode});  // to the end of a page
+        steps.push_back({{1344, 1345}, mode});
+        const RingRun run = together(c, steps);
+        ASSERT_NO_FATAL_FAILURE(expect_all_well(run));
+        EXPECT_EQ(run.outputs, alone(c, steps)) << ring_mode_name(mode) << " " << first << " " << last;
+      }
+    }
+  }
+}
+
 TEST(RingAttention, WindowsNeedOnlyTheSegmentsTheySee) {
   RingCase c;
   c.ranks = 2;

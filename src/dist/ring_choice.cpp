@@ -39,8 +39,7 @@ double state_bytes(const RingAttention& ring) {
 }
 
 // How much of the others' pages comes in messages to rank 0: not what it reads in shared memory.
-double sent_share(const RingAttention& ring) {
-  const int ranks = ring.shards().ranks();
+double sent_share(const RingAttention& ring, int ranks) {
   int sent = 0;
   for (int owner = 1; owner < ranks; ++owner) sent += ring.shared().reads(0, owner) ? 0 : 1;
   return ranks > 1 ? static_cast<double>(sent) / (ranks - 1) : 0;
@@ -64,15 +63,16 @@ Result<RingCosts> measure_costs(Transport& transport, RingAttention& ring) {
   return costs;
 }
 
-RingPrediction predict(const RingCosts& costs, const RingAttention& ring, const KvFormat& format, Stretch step) {
-  const double ranks = ring.shards().ranks(), tokens = step.end, fresh = step.size();
-  const double segments = ring.shards().segments(step.end), rows = std::ceil(fresh / ranks);
+RingPrediction predict(const RingCosts& costs, const RingAttention& ring, const Shards& shards, const KvFormat& format,
+                       Stretch step) {
+  const double ranks = shards.ranks(), tokens = step.end, fresh = step.size();
+  const double segments = shards.segments(step.end), rows = std::ceil(fresh / ranks);
   const double seen = (step.begin + fresh / 2) / tokens;  // of the pairs, a causal step
   const double one = (costs.segment_s + rows * costs.row_s) * seen;
   RingWork work;
-  work.ranks = ring.shards().ranks();
+  work.ranks = shards.ranks();
   work.attention_step_s = segments / ranks * one;
-  work.kv_bytes = tokens / ranks * token_bytes(ring, format) * sent_share(ring);
+  work.kv_bytes = tokens / ranks * token_bytes(ring, format) * sent_share(ring, shards.ranks());
   work.q_bytes = rows * query_bytes(ring);
   work.partial_bytes = rows * state_bytes(ring) * (ring.options().exact ? segments / ranks : 1.0);
   RingPrediction predicted;
@@ -85,9 +85,10 @@ RingPrediction predict(const RingCosts& costs, const RingAttention& ring, const 
   return predicted;
 }
 
-RingBytes formula_bytes(const RingAttention& ring, const KvFormat& format, Stretch step, RingMode mode) {
-  const Shards& shards = ring.shards();
-  const double tokens = token_bytes(ring, format);
+RingBytes formula_bytes(const RingAttention& ring, const Shards& shards, const KvFormat& format, Stretch step,
+                        RingMode mode) {
+  const KvFormat written = format.seals ? format.open_format() : format;
+  const double tokens = token_bytes(ring, written), heads = ring.shape().kv_heads;
   RingBytes bytes;
   for (int rank = 0; rank < shards.ranks(); ++rank)
     for (const Stretch& run : shards.rows(rank, step))
@@ -99,11 +100,15 @@ RingBytes formula_bytes(const RingAttention& ring, const KvFormat& format, Stret
       if (shards.keeper(segment) == rank || runs.empty()) continue;
       const int32_t begin = segment * shards.segment_tokens(),
                     end = std::min(step.end, begin + shards.segment_tokens());
-      const int pages = (end - begin + format.page_tokens - 1) / format.page_tokens;
+      const int first = begin / format.page_tokens, last = (end - 1) / format.page_tokens;
       if (mode != RingMode::kPassQ)
-        bytes.pages += pages * (ring.shared().reads(rank, shards.keeper(segment))
-                                    ? static_cast<double>(sizeof(PageId)) * ring.shape().kv_heads
-                                    : format.page_tokens * tokens);
+        for (int page = first; page <= last; ++page) {
+          const PageForms forms = page_forms(format, step, page);
+          bytes.pages += heads * static_cast<double>(ring.shared().reads(rank, shards.keeper(segment))
+                                                         ? sizeof(PageId)
+                                                         : (forms.sealed ? format.page_bytes() : 0) +
+                                                               (forms.open ? written.page_bytes() : 0));
+        }
       else if (ring.options().exact || segment < shards.ranks())
         bytes.states += size_of(runs) * state_bytes(ring);
     }

@@ -9,6 +9,8 @@ struct RingCosts {
   RingConstants link;
   // A walk over one segment takes this long, plus this per row.
   double segment_s = 0, row_s = 0;
+  // All but attention, of all layers: a pass takes this long, plus this per row.
+  double pass_s = 0, pass_row_s = 0;
 };
 
 // On every rank at once. What rank 0 finds is what counts: it chooses for all.
@@ -19,7 +21,9 @@ struct RingPrediction {
   double pass_kv_s = 0, pass_q_s = 0;  // of a layer
 };
 
-RingPrediction predict(const RingCosts& costs, const RingAttention& ring, const KvFormat& format, Stretch step);
+// Of the ranks of `shards`; of those that take part in a sequence it does not matter which they are.
+RingPrediction predict(const RingCosts& costs, const RingAttention& ring, const Shards& shards, const KvFormat& format,
+                       Stretch step);
 
 // Bytes that all ranks together send for one layer of a step without a window, by the formulas: each segment, in whole
 // pages, to every other rank with rows; queries to every other rank that keeps something, and one state per segment
@@ -28,6 +32,7 @@ struct RingBytes {
   double slots = 0, pages = 0, queries = 0, states = 0;
   double total() const { return slots + pages + queries + states; }
 };
-RingBytes formula_bytes(const RingAttention& ring, const KvFormat& format, Stretch step, RingMode mode);
+RingBytes formula_bytes(const RingAttention& ring, const Shards& shards, const KvFormat& format, Stretch step,
+                        RingMode mode);
 
 }  // namespace godwit::dist

@@ -37,11 +37,12 @@ TEST(RingChoice, FewNewTokensSendQueriesAndManySendKeys) {
   c.ranks = 4;
   on_rings(c, {}, [&](RingAttention& ring, Transport&) {
     const RingCosts slow = costs_of(20e-6, 100e6);
-    EXPECT_EQ(predict(slow, ring, c.format, {30000, 30001}).mode, RingMode::kPassQ);
-    EXPECT_EQ(predict(slow, ring, c.format, {0, 4000}).mode, RingMode::kPassKv);
+    EXPECT_EQ(predict(slow, ring, ring.shards(), c.format, {30000, 30001}).mode, RingMode::kPassQ);
+    EXPECT_EQ(predict(slow, ring, ring.shards(), c.format, {0, 4000}).mode, RingMode::kPassKv);
     // Where nothing costs to send, one rank's rows are walked by all: sooner done.
-    EXPECT_EQ(predict(costs_of(0, 1e15), ring, c.format, {30000, 30001}).mode, RingMode::kPassQ);
-    EXPECT_NEAR(predict(costs_of(0, 1e15), ring, c.format, {0, 4096}).pass_kv_s, 16 * (50e-6 + 1024 * 10e-6) / 2, 1e-4);
+    EXPECT_EQ(predict(costs_of(0, 1e15), ring, ring.shards(), c.format, {30000, 30001}).mode, RingMode::kPassQ);
+    EXPECT_NEAR(predict(costs_of(0, 1e15), ring, ring.shards(), c.format, {0, 4096}).pass_kv_s,
+                16 * (50e-6 + 1024 * 10e-6) / 2, 1e-4);
   });
 }
 
@@ -51,11 +52,11 @@ TEST(RingChoice, OneStatePerRankMakesQueriesCheaper) {
   const RingCosts slow = costs_of(20e-6, 10e6);
   double exact = 0, inexact = 0;
   on_rings(c, {}, [&](RingAttention& ring, Transport& transport) {
-    if (transport.rank() == 0) exact = predict(slow, ring, c.format, {30000, 30100}).pass_q_s;
+    if (transport.rank() == 0) exact = predict(slow, ring, ring.shards(), c.format, {30000, 30100}).pass_q_s;
   });
   c.options.exact = false;
   on_rings(c, {}, [&](RingAttention& ring, Transport& transport) {
-    if (transport.rank() == 0) inexact = predict(slow, ring, c.format, {30000, 30100}).pass_q_s;
+    if (transport.rank() == 0) inexact = predict(slow, ring, ring.shards(), c.format, {30000, 30100}).pass_q_s;
   });
   EXPECT_LT(inexact, exact / 2);
 }
@@ -89,7 +90,7 @@ TEST(RingChoice, FormulasAreWhatIsSent) {
           sent[kind] += static_cast<double>(run.traffic[rank][kind].bytes - first.traffic[rank][kind].bytes);
       on_rings(c, {}, [&](RingAttention& ring, Transport& transport) {
         if (transport.rank() > 0) return;
-        const RingBytes formula = formula_bytes(ring, c.format, {2000, 2100}, mode);
+        const RingBytes formula = formula_bytes(ring, ring.shards(), c.format, {2000, 2100}, mode);
         EXPECT_EQ(sent[static_cast<size_t>(FrameKind::kPages)], formula.pages);
         EXPECT_EQ(sent[static_cast<size_t>(FrameKind::kQueries)], formula.queries);
         EXPECT_EQ(sent[static_cast<size_t>(FrameKind::kStates)], formula.states) << exact;

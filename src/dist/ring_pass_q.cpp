@@ -27,26 +27,28 @@ RingAttention::Block RingAttention::block_of(int rank, int32_t index, int32_t ro
 
 int32_t RingAttention::states_of(int keeper, const Block& block, int32_t first) const {
   if (block.size() == 0) return 0;
+  if (now_->what.compact) return own_shards().share(keeper).place >= 0 ? 1 : 0;
   int32_t count = 0;
   for (int32_t segment = first; segment <= shards_.segment_of(block.last_position); ++segment)
     if (own_shards().keeper(segment) == keeper) ++count;
-  return options_.exact ? count : std::min(count, 1);
+  return exact() ? count : std::min(count, 1);
 }
 
 // The states of this rank's segments for the rows, one after the other.
 void RingAttention::walk_kept(const LayerCall& call, const Rows& rows, const Block& block, std::byte* states) {
+  if (now_->what.compact) return walk_compact(call, rows, state_tensor(states, block.size()));
   bool any = false;
   for (int32_t segment = first_segment(call); segment <= shards_.segment_of(block.last_position); ++segment) {
     if (own_shards().keeper(segment) != me()) continue;
-    if (any && options_.exact) states += state_bytes(block.size());
+    if (any && exact()) states += state_bytes(block.size());
     walk(call, rows, {segment, segment + 1}, kept_segment(call.layer, segment), state_tensor(states, block.size()),
-         any && !options_.exact);
+         any && !exact());
     any = true;
   }
 }
 
 Status RingAttention::pass_q(const LayerCall& call) {
-  const auto states = static_cast<size_t>(options_.exact ? end_segment() - first_segment(call) : ranks());
+  const auto states = static_cast<size_t>(exact() ? end_segment() - first_segment(call) : ranks());
   int32_t most = 0;
   for (int rank = 0; rank < ranks(); ++rank) most = std::max(most, size_of(rows(rank)));
   const auto fit = static_cast<int32_t>(
@@ -110,7 +112,7 @@ Status RingAttention::pass_q_block(const LayerCall& call, int32_t index, int32_t
   if (mine.size() > 0) {
     const size_t one = state_bytes(mine.size());
     const int32_t last = shards_.segment_of(mine.last_position);
-    const int32_t places = options_.exact ? last - first + 1 : ranks();
+    const int32_t places = exact() ? last - first + 1 : ranks();
     GODWIT_ASSIGN(std::byte * states, device(returned_, at(places) * one));
     const Rows rows{call.q.slice(mine.row_begin, mine.row_end), call.positions.slice(mine.row_begin, mine.row_end),
                     spans_of(me(), mine.row_begin, mine.row_end)};
@@ -123,7 +125,7 @@ Status RingAttention::pass_q_block(const LayerCall& call, int32_t index, int32_t
     std::vector<Tensor> order;
     std::vector<size_t> taken(at(ranks()));
     for (int32_t place = 0; place < places; ++place) {
-      const int keeper = options_.exact ? own_shards().keeper(first + place) : place;
+      const int keeper = exact() ? own_shards().keeper(first + place) : place;
       if (states_of(keeper, mine, first) == 0) continue;
       const size_t offset = taken[at(keeper)]++ * one;
       std::byte* from = walked_.data() + offset;

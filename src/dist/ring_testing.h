@@ -24,6 +24,7 @@ struct RingCase {
   KvFormat format = {DType::kF16, 32, 16};
   RingOptions options = {};
   int first = 0;        // rank at which the sequence begins
+  int degree = 0;       // ranks that take part; 0: all
   bool shared = false;  // pages lie in memory that the ranks share ...
   int hides = -1;       // ... except this one's
 };
@@ -46,7 +47,7 @@ using Outputs = std::vector<std::vector<float>>;  // by position: out of all lay
 // The engine's part of a rank: memory, activations, and the layers of a step.
 class RingRank {
  public:
-  explicit RingRank(const RingCase& c) : case_(c) {
+  explicit RingRank(const RingCase& c, KvShare share = {}) : case_(c) {
     backend_ = value_of(make_cpu_backend({.threads = 1, .simd = ""}));
     KvPool::SlabMemory slab_memory;
     if (c.shared)
@@ -55,7 +56,7 @@ class RingRank {
         return backend_->import_host(memory->memory(), {memory->memory().get(), bytes});
       };
     pool_ = value_of(KvPool::create(*backend_, c.format, size_t{64} << 20, slab_memory));
-    sequence_ = std::make_unique<KvSequence>(*pool_, KvShape{c.layers, c.kv_heads});
+    sequence_ = std::make_unique<KvSequence>(*pool_, KvShape{c.layers, c.kv_heads}, share);
   }
 
   std::optional<SharedMemory> memory;
@@ -113,12 +114,23 @@ class RingRank {
     const auto rows = static_cast<int32_t>(call.q.shape[0]);
     std::vector<KvSlot> slots;
     sequence_->tail_slots(call.layer, rows, slots);
-    backend_->kv_write({.format = pool_->format(), .slab = pool_->slab(), .slots = slots, .k = call.k, .v = call.v});
+    backend_->kv_write({.format = pool_->format(),
+                        .slab = pool_->slab(),
+                        .slots = slots,
+                        .k = call.k,
+                        .v = call.v,
+                        .open_slab = pool_->open_slab()});
+    std::vector<KvSeal> seals;
+    sequence_->list_seals(call.layer, seals);
+    if (!seals.empty())
+      backend_->kv_seal(
+          {.format = pool_->format(), .open_slab = pool_->open_slab(), .slab = pool_->slab(), .pages = seals});
     const AttentionSegment segment{sequence_.get(), 0, rows, first_position, 0};
     const AttentionPlan plan = dense_plan({call.layer, call.window, {&segment, 1}});
     AttentionArgs args;
     args.format = pool_->format();
     args.slab = pool_->slab();
+    args.open_slab = pool_->open_slab();
     args.plan = &plan;
     args.q = call.q;
     args.positions = call.positions;
@@ -141,6 +153,7 @@ inline Outputs alone(const RingCase& c, const std::vector<RingStep>& steps) {
   for (const RingStep& step : steps) {
     EXPECT_TRUE(rank.sequence().append(step.run.size(), step.run.begin));
     rank.layers(nullptr, {step.run}, outputs);
+    rank.sequence().settle();
   }
   return outputs;
 }
@@ -171,7 +184,9 @@ inline RingRun together(const RingCase& c, const std::vector<RingStep>& steps, c
     threads.emplace_back([&, i] {
       Transport transport(std::move(links[i]), options);
       if (run.statuses[i] = transport.join(); !run.statuses[i]) return;
-      RingRank rank(c);
+      RingRank rank(
+          c,
+          Shards(c.ranks, c.format.page_tokens, c.first, c.degree > 0 ? c.degree : c.ranks).share(static_cast<int>(i)));
       auto ring = value_of(RingAttention::create(
           transport, rank.pool(), {c.heads, c.kv_heads, c.head_dim, c.max_rows}, c.options,
           c.shared ? value_of(share(transport, static_cast<int>(i) == c.hides ? nullptr : &*rank.memory,
@@ -180,14 +195,13 @@ inline RingRun together(const RingCase& c, const std::vector<RingStep>& steps, c
       for (size_t s = 0; s < steps.size(); ++s) {
         if (before) before(static_cast<int>(i), s, transport);
         const Stretch step = steps[s].run;
-        for (const Stretch& kept : Shards(c.ranks, c.format.page_tokens, c.first).kept(static_cast<int>(i), step))
-          EXPECT_TRUE(rank.sequence().append(kept.size(), kept.begin));
-        EXPECT_TRUE(rank.sequence().append(0, step.end));
-        const RingPart part{&rank.sequence(), step, steps[s].mode, c.first};
+        EXPECT_TRUE(rank.sequence().append(step.size()));
+        const RingPart part{&rank.sequence(), step, steps[s].mode, c.first, c.degree > 0 ? c.degree : c.ranks};
         ring->begin({&part, 1});
         rank.layers(ring.get(), ring->rows(0, static_cast<int>(i)), parts[i]);
         if (run.statuses[i] = ring->status(); !run.statuses[i]) return;
         if (ring->reads_shared()) run.statuses[i] = transport.barrier();
+        rank.sequence().settle();
       }
       run.kept_slots[i] = rank.sequence().slots(0, 0);
       run.times[i] = ring->times();

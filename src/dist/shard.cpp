@@ -12,12 +12,13 @@ int32_t size_of(const std::vector<Stretch>& runs) {
   return total;
 }
 
-Shards::Shards(int ranks, int page_tokens, int first)
-    : ranks_(ranks),
+Shards::Shards(int all, int page_tokens, int first, int degree)
+    : all_(all),
+      ranks_(degree),
       first_(first),
       page_tokens_(page_tokens),
       segment_tokens_(static_cast<int32_t>(kSegmentPages) * static_cast<int32_t>(page_tokens)) {
-  GODWIT_CHECK(ranks > 0 && page_tokens > 0 && first >= 0 && first < ranks);
+  GODWIT_CHECK(degree > 0 && degree <= all && page_tokens > 0 && first >= 0 && first < all);
 }
 
 // Two for everyone where the step is short.
@@ -27,8 +28,9 @@ int32_t Shards::unit(int32_t step_tokens) const {
 
 std::vector<Stretch> Shards::rows(int rank, Stretch step) const {
   const int32_t unit = this->unit(step.size());
-  rank = (rank - first_ + ranks_) % ranks_;
   std::vector<Stretch> runs;
+  rank = place(rank);
+  if (rank >= ranks_) return runs;
   for (int32_t deal = 0;; ++deal) {
     const int32_t index = deal * ranks_ + (deal % 2 == 0 ? rank : ranks_ - 1 - rank);
     const Stretch run{step.begin + index * unit, std::min(step.end, step.begin + (index + 1) * unit)};
@@ -42,13 +44,8 @@ std::vector<Stretch> Shards::rows(int rank, Stretch step) const {
   }
 }
 
-std::vector<Stretch> Shards::kept(int rank, Stretch of) const {
-  std::vector<Stretch> runs;
-  for (int32_t segment = segment_of(of.begin); segment * segment_tokens_ < of.end; ++segment)
-    if (keeper(segment) == rank)
-      runs.push_back(
-          {std::max(of.begin, segment * segment_tokens_), std::min(of.end, (segment + 1) * segment_tokens_)});
-  return runs;
+KvShare Shards::share(int rank) const {
+  return {.ranks = ranks_, .place = place(rank) < ranks_ ? place(rank) : -1};
 }
 
 int32_t Shards::step_tokens(int most_rows) const {
@@ -59,7 +56,7 @@ int32_t Shards::step_tokens(int most_rows) const {
 
 int32_t Shards::most_rows(int32_t step_tokens) const {
   int32_t most = 0;
-  for (int rank = 0; rank < ranks_; ++rank) most = std::max(most, size_of(rows(rank, {0, step_tokens})));
+  for (int rank = 0; rank < all_; ++rank) most = std::max(most, size_of(rows(rank, {0, step_tokens})));
   return most;
 }
 

@@ -7,11 +7,14 @@
 // every page is whole, and sums over segments can be taken together in order, to the bits of one rank.
 //
 // Sequences begin at different ranks (`first`): rank (first + i) mod N is to one what rank i is to another. So many
-// short sequences are spread, too. Pure functions.
+// short sequences are spread, too. Of `all` ranks only as many as its *degree* N take part in a sequence, from the
+// first on; the others have nothing of it. Pure functions.
 #pragma once
 
 #include <cstdint>
 #include <vector>
+
+#include "kv/share.h"
 
 namespace godwit::dist {
 
@@ -25,19 +28,19 @@ int32_t size_of(const std::vector<Stretch>& runs);
 
 class Shards {
  public:
-  Shards(int ranks, int page_tokens, int first = 0);
+  Shards(int all, int page_tokens, int first = 0) : Shards(all, page_tokens, first, all) {}
+  Shards(int all, int page_tokens, int first, int degree);
 
-  int ranks() const { return ranks_; }
+  int ranks() const { return ranks_; }  // that take part
   int32_t segment_tokens() const { return segment_tokens_; }
   int32_t segment_of(int32_t position) const { return position / segment_tokens_; }
   int32_t segments(int32_t tokens) const { return (tokens + segment_tokens_ - 1) / segment_tokens_; }
-  int keeper(int32_t segment) const { return (segment + first_) % ranks_; }
+  int keeper(int32_t segment) const { return (segment % ranks_ + first_) % all_; }
   int keeper_of(int32_t position) const { return keeper(segment_of(position)); }
 
   // What a rank computes of a step over [step.begin, step.end): ascending, of no two ranks the same.
   std::vector<Stretch> rows(int rank, Stretch step) const;
-  // The part of `of` that a rank keeps: runs within segments, ascending.
-  std::vector<Stretch> kept(int rank, Stretch of) const;
+  KvShare share(int rank) const;
 
   // The most tokens of a step where no rank may compute more than `most_rows`; and the most that a rank computes of a
   // step.
@@ -46,8 +49,9 @@ class Shards {
 
  private:
   int32_t unit(int32_t step_tokens) const;
+  int place(int rank) const { return (rank - first_ + all_) % all_; }
 
-  int ranks_, first_;
+  int all_, ranks_, first_;
   int32_t page_tokens_, segment_tokens_;
 };
 

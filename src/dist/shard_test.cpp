@@ -55,13 +55,46 @@ TEST(Shards, ShortStepsAreTheClassicalZigzag) {
   EXPECT_EQ(shards.rows(2, {5, 7}), std::vector<Stretch>());
 }
 
+std::vector<Stretch> kept(const Shards& shards, int rank, Stretch of) {
+  std::vector<Stretch> runs;
+  for (const KvShare::Run& run : shards.share(rank).runs(of.begin, of.end, 64)) runs.push_back({run.begin, run.end});
+  return runs;
+}
+
 TEST(Shards, SegmentsAreKeptInTurn) {
   const Shards shards(3, 64);
   EXPECT_EQ(shards.segment_tokens(), 1024);
-  EXPECT_EQ(shards.kept(1, {0, 5000}), (std::vector<Stretch>{{1024, 2048}, {4096, 5000}}));
-  EXPECT_EQ(shards.kept(0, {100, 200}), (std::vector<Stretch>{{100, 200}}));
-  EXPECT_EQ(shards.kept(2, {100, 200}), std::vector<Stretch>());
+  EXPECT_EQ(kept(shards, 1, {0, 5000}), (std::vector<Stretch>{{1024, 2048}, {4096, 5000}}));
+  EXPECT_EQ(kept(shards, 0, {100, 200}), (std::vector<Stretch>{{100, 200}}));
+  EXPECT_EQ(kept(shards, 2, {100, 200}), std::vector<Stretch>());
   EXPECT_EQ(shards.keeper_of(3 * 1024), 0);
+}
+
+TEST(Shards, OnlyAsManyRanksAsTheDegreeTakePart) {
+  for (int first : {0, 2, 3})
+    for (int degree : {1, 2, 3, 4}) {
+      const Shards shards(4, 64, first, degree);
+      std::vector<int> keepers(5000, -1), rows(5000, -1);
+      for (int rank = 0; rank < 4; ++rank) {
+        const bool takes_part = (rank - first + 4) % 4 < degree;
+        EXPECT_EQ(!kept(shards, rank, {0, 5000}).empty(), takes_part);
+        for (const Stretch& run : kept(shards, rank, {0, 5000}))
+          std::fill(keepers.begin() + run.begin, keepers.begin() + run.end, rank);
+        for (const Stretch& run : shards.rows(rank, {0, 5000})) {
+          EXPECT_TRUE(takes_part);
+          std::fill(rows.begin() + run.begin, rows.begin() + run.end, rank);
+        }
+        size_t pages = 0;
+        for (size_t page = 0; page < 79; ++page) {
+          EXPECT_EQ(shards.share(rank).pages_of(page), pages);
+          pages += shards.keeper_of(static_cast<int32_t>(page) * 64) == rank ? 1 : 0;
+        }
+      }
+      for (int32_t at = 0; at < 5000; ++at) {
+        EXPECT_EQ(keepers[static_cast<size_t>(at)], shards.keeper_of(at));
+        EXPECT_GE(rows[static_cast<size_t>(at)], 0);
+      }
+    }
 }
 
 TEST(Shards, StepsFillRanksAndNoMore) {

@@ -58,6 +58,8 @@ Engine::Impl::Impl() = default;
 Engine::Impl::~Impl() = default;
 
 int32_t Engine::Impl::step_tokens() const {
+  // What a policy drops must not depend on the number of ranks.
+  if (retention && retention->by_pieces()) return options.prefill_chunk;
   return team ? team->step_tokens() : options.prefill_chunk;
 }
 
@@ -103,11 +105,6 @@ Status Engine::Impl::load(const ModelSource& source) {
   const KvShape shape{static_cast<int>(config.layers.size()), config.kv_heads};
   GODWIT_ASSIGN(std::vector<KvFormat> formats, make_kv_formats(options.kv_codec, config.head_dim, shape.layers));
   const KvFormat& format = formats[0];
-  if (rank_count > 1 && format.seals)
-    return errorf(ErrorCode::kUnsupported,
-                  "KV codec '{}' does not work over {} ranks: pages travel as they are kept, and some of its are not "
-                  "sealed yet; give f16, q8 or q4 without last= and first=",
-                  options.kv_codec, rank_count);
   GODWIT_ASSIGN(prefill_planner, make_prefill_planner(options.prefill));
   GODWIT_ASSIGN(decode_planner, make_decode_planner(options.decode));
   GODWIT_ASSIGN(repair_planner, make_decode_planner("dense"));
@@ -142,6 +139,11 @@ Status Engine::Impl::load(const ModelSource& source) {
                     "prefill method '{}' finds pages by position, and KV policy '{}' puts entries in another order; "
                     "give dense",
                     options.prefill, options.kv_policy);
+    if (rank_count > 1)
+      if (const Status works = retention->over_ranks(); !works)
+        return errorf(works.error().code,
+                      "KV policy '{}' does not work over {} ranks: {}; leave it out, or start one process",
+                      options.kv_policy, rank_count, works.error().message);
     for (KvFormat& each : formats) each.demotes = retention->format.demotes;
   }
   if (options.profile) backend = make_timed_backend(std::move(backend), seconds);
@@ -153,7 +155,7 @@ Status Engine::Impl::load(const ModelSource& source) {
                                      .workspace_bytes = Workspace::bytes(config, options.prefill_chunk, logit_rows),
                                      .context_tokens = options.context_tokens,
                                      .kv_budget_bytes = options.kv_budget_bytes,
-                                     .chunk_tokens = options.prefill_chunk,
+                                     .chunk_tokens = options.prefill_chunk * rank_count,
                                      .residence = retention ? retention->residence(shape) : KvResidence()},
                                     config, formats, label));
   GODWIT_ASSIGN(vocabulary, load_vocabulary(source, options.chat_template, options.chat_template_name));
@@ -169,7 +171,11 @@ Status Engine::Impl::load(const ModelSource& source) {
 
 Status Engine::Impl::create_pool(std::span<const KvFormat> formats) {
   KvPool::SlabMemory slab_memory;
-  if (rank_count > 1 && options.rank_options.share_memory && options.rank_options.link_bytes_per_second <= 0)
+  // Where pages lie in several slabs, they travel in messages.
+  const bool one_slab =
+      !formats[0].seals && std::vector(formats.size(), formats[0]) == std::vector(formats.begin(), formats.end());
+  if (rank_count > 1 && one_slab && options.rank_options.share_memory &&
+      options.rank_options.link_bytes_per_second <= 0)
     slab_memory = [&](size_t bytes) -> Result<Buffer> {
       GODWIT_ASSIGN(dist::SharedMemory shared, dist::SharedMemory::create(bytes));
       std::byte* at = shared.memory().get();
@@ -221,7 +227,11 @@ EngineInfo Engine::info() const {
   if (const auto style = tool_style_of(e.vocabulary->chat_source)) info.tool_format = name_of(style->format);
   info.vocab_size = static_cast<int>(e.model->config().vocab_size);
   info.ranks = e.rank_count;
-  if (e.team) info.ring = e.team->description();
+  if (e.team) {
+    info.prefill_ranks = e.team->last_degree(Phase::kPrefill);
+    info.decode_ranks = e.team->last_degree(Phase::kDecode);
+    info.ring = e.team->description();
+  }
   info.matmul_seconds = e.seconds.matmul;
   info.attention_seconds = e.seconds.attention;
   info.other_seconds = e.seconds.other;

@@ -3,9 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/open.h"
-#include "engine/test_engine.h"
-#include "kv/codec.h"
-#include "kv/codec_tables_testing.h"
+#include "engine/test_codecs.h"
 
 namespace godwit {
 namespace {
@@ -64,25 +62,7 @@ void expect_same_walk(std::string_view model, std::string_view codec) {
 }
 
 TEST(GuardedEngine, WalksLikeThePlainOneWithEveryCodec) {
-  for (const KvCodecRow* codec : all_kv_codecs()) {
-    std::string name(codec->info.name);
-    if (name == "kivi" || name == "gear") name += ":k=4,v=4";  // their 2 bits want heads of 64
-    if (name == "kvtuner") name += ":bits=84-44";              // of the model's two layers
-    if (name == "million") {
-      const std::string path = testing::TempDir() + "guarded_million.gguf";
-      std::vector<float> book(size_t{2} * 32 * 256);
-      for (size_t i = 0; i < book.size(); ++i) book[i] = std::sin(static_cast<float>(i));
-      ASSERT_TRUE(write_codec_tables("million", "a test", {{"width", 2}},
-                                     {{"k", {2, 32, 256}, book}, {"v", {2, 32, 256}, book}}, path));
-      name += ":file=" + path;
-    }
-    if (name == "xquant") {
-      const std::string path = testing::TempDir() + "guarded_xquant.gguf";
-      ASSERT_TRUE(write_xquant_file({.heads = 2, .head_dim = 32, .rotary_dim = 32}, path));
-      name += ":file=" + path;
-    }
-    expect_same_walk("qwen3", name);
-  }
+  for (const std::string& codec : every_codec()) expect_same_walk("qwen3", codec);
 }
 
 TEST(GuardedEngine, WalksLikeThePlainOneFromGguf) {

@@ -16,7 +16,9 @@ enum class RankVerb : uint32_t {
   kDrop,
   kReserve,
   kAskRoom,
+  kShare,
   kStep,
+  kBytes,
   kReport,
   kClose,
   kEnd
@@ -27,7 +29,7 @@ struct RankCommand {
   RankVerb verb = RankVerb::kEnd;
   uint32_t engine = 0;
   uint64_t sequence = 0, other = 0;
-  int32_t end = 0;           // position: what is left by a truncation, what is reserved
+  int32_t end = 0;           // position: what is left by a truncation, what is reserved; ranks of kShare
   uint32_t parts = 0;        // of a step
   uint32_t phase = 0;        // likewise
   uint32_t extra_bytes = 0;  // that follow: parts and then tokens, options, sequences
@@ -39,6 +41,8 @@ struct RankPart {
   int32_t begin = 0, end = 0;  // positions
   int32_t first_logits = 0;    // row of the part from which logits are wanted
   uint32_t mode = 0;
+  uint32_t prompt_ends = 0;
+  uint32_t unused = 0;  // no bytes of nothing in between or behind
 };
 
 // One rank's answer to kOpen and to a step that wants memory.

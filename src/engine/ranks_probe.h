@@ -16,6 +16,11 @@ struct RanksProbe {
     std::lock_guard lock(engine.impl_->mutex);
     engine.impl_->options.rank_options.ring = std::move(ring);
   }
+  // Other constants than those that were measured, for what is chosen from now on.
+  static void set_costs(const Engine& engine, const dist::RingCosts& costs) {
+    std::lock_guard lock(engine.impl_->mutex);
+    engine.impl_->team->set_costs(costs);
+  }
 };
 
 }  // namespace godwit

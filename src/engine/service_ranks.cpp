@@ -31,7 +31,7 @@ Service::Impl::OverRanks::Found Service::Impl::OverRanks::find(const Work& work)
   const std::span<const int32_t> wanted = service_.sharing(work);
   const auto look = [&](std::span<const int32_t> there, const Found& found) {
     const size_t tokens = whole_pages(common_tokens(wanted, there));
-    if (tokens <= best.tokens) return;
+    if (tokens <= best.tokens || tokens < static_cast<size_t>(found.sequence->shortest_exact())) return;
     best = found;
     best.tokens = tokens;
   };
@@ -59,14 +59,14 @@ size_t Service::Impl::OverRanks::begin(uint64_t id) {
   service_.begins(work);
   const Found found = find(work);
   if (found.tokens == 0) {
-    work.sequence = std::make_unique<KvSequence>(*service_.engine->pool, service_.engine->model->kv_shape());
+    work.sequence = team_.next_share();
     work.team_sequence = team_.create(*work.sequence);
+    (void)team_.fit_prompt(work.team_sequence, static_cast<int32_t>(work.prompt->size()));  // nothing has to move
     return 0;
   }
   const auto tokens = static_cast<int32_t>(found.tokens);
   work.sequence = found.sequence->fork();
   work.team_sequence = team_.fork(found.id, *work.sequence);
-  work.sequence->truncate(tokens);
   team_.truncate(work.team_sequence, tokens);
   if (found.kept != nullptr) found.kept->used = ++uses_;
   if (work.writer.tokens() == 0) work.cached = tokens;
@@ -74,10 +74,24 @@ size_t Service::Impl::OverRanks::begin(uint64_t id) {
   return found.tokens;
 }
 
+void Service::Impl::OverRanks::remember(const Work& work, size_t tokens) {
+  read_[work.id] = tokens;
+  const size_t whole = whole_pages(tokens);
+  if (!service_.engine->pool->format().seals || tokens < work.prompt->size() || service_.shareable(work) == 0 ||
+      whole < static_cast<size_t>(work.sequence->shortest_exact()))
+    return;
+  auto copy = work.sequence->fork();
+  const uint64_t id = team_.fork(work.team_sequence, *copy);
+  keep({work.space, work.prompt, whole, id, std::move(copy), ++uses_});
+}
+
 bool Service::Impl::OverRanks::reserve(uint64_t id, size_t tokens) {
   const Work& work = *service_.works.at(id);
+  // An answer for which there is no room elsewhere is made where its prompt is.
+  if (work.sequence->next_position() >= static_cast<int32_t>(work.prompt->size()))
+    (void)team_.fit_answer(work.team_sequence);
   while (!team_.reserve(work.team_sequence, static_cast<int32_t>(tokens)))
-    if (!status() || !forget_oldest()) return false;
+    if (!status() || (!team_.widen(work.team_sequence) && !forget_oldest())) return false;
   return true;
 }
 
@@ -85,7 +99,8 @@ void Service::Impl::OverRanks::release(uint64_t id) {
   Work& work = *service_.works.at(id);
   if (!work.sequence) return;
   const auto read = read_.find(id);
-  const size_t tokens = read == read_.end() || service_.shareable(work) == 0 ? 0 : whole_pages(read->second);
+  size_t tokens = read == read_.end() || service_.shareable(work) == 0 ? 0 : whole_pages(read->second);
+  if (tokens < static_cast<size_t>(work.sequence->shortest_exact())) tokens = 0;
   if (read != read_.end()) read_.erase(read);
   Beginning left{work.space, work.prompt, tokens, work.team_sequence, std::move(work.sequence), ++uses_};
   keep(std::move(left));
@@ -108,7 +123,6 @@ void Service::Impl::OverRanks::keep(Beginning beginning) {
     team_.drop(one->id);
     return true;
   });
-  beginning.sequence->truncate(static_cast<int32_t>(beginning.tokens));
   team_.truncate(beginning.id, static_cast<int32_t>(beginning.tokens));
   kept_.push_back(std::make_unique<Beginning>(std::move(beginning)));
 }

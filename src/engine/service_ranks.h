@@ -3,7 +3,8 @@
 // A request's sequence lies on all ranks, and every operation on it is told to all. Prompts stay for those to come as
 // whole sequences, not as blocks: a request that begins like one, running or over, goes on with a fork of it that is
 // cut off where they part, in whole pages. So pages stay on the rank where they lie. What goes when memory is wanted:
-// what was used longest ago.
+// what was used longest ago. Sealed pages cannot be opened again: where the format seals, a prompt is put aside when it
+// has been read, and only whoever begins with all of it can go on from there.
 //
 // Thread-safety: the service's thread, with the engine's mutex held.
 #pragma once
@@ -24,7 +25,7 @@ struct Service::Impl::OverRanks final : SchedMemory {
   void release(uint64_t id) override;
 
   // The first tokens of the request's prompt are computed.
-  void remember(const Work& work, size_t tokens) { read_[work.id] = tokens; }
+  void remember(const Work& work, size_t tokens);
   void forward(Phase phase, std::span<const Rows> list, std::vector<Said>& said);
   Status status() const { return team_.status(); }
   size_t kept_blocks() const;

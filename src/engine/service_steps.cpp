@@ -85,12 +85,8 @@ void Service::Impl::step() {
     order_by_pages(decodes);
     compute(Phase::kPrefill, prefills, said);
     compute(Phase::kDecode, decodes, said);
-    if (over_ranks) {
-      for (const Rows& rows : prefills)
-        if (options.prefix_cache) over_ranks->remember(*rows.work, rows.begin + rows.count);
-      for (const auto& list : {prefills, decodes})
-        for (const Rows& rows : list) rows.work->sequence->settle();
-    }
+    for (const Rows& rows : over_ranks&& options.prefix_cache ? prefills : std::vector<Rows>())
+      over_ranks->remember(*rows.work, rows.begin + rows.count);
     kv_bytes = engine->pool->bytes_in_use();
   }
   if (over_ranks && !over_ranks->status()) return lose(over_ranks->status());
@@ -134,10 +130,14 @@ void Service::Impl::compute(Phase phase, std::span<const Rows> list, std::vector
   for (Rows next : list) {
     while (next.count > 0 && next.work->sequence) {  // else it was postponed
       const size_t left = most - rows;
-      const size_t fit = team == nullptr ? left : static_cast<size_t>(team->tokens_of(static_cast<int32_t>(left)));
+      const size_t fit =
+          team == nullptr ? left
+                          : static_cast<size_t>(team->tokens_of(next.work->team_sequence, static_cast<int32_t>(left)));
       const size_t count = std::min(next.count, fit);
       part.push_back({next.work, next.begin, count, next.samples && count == next.count});
-      rows += team == nullptr ? count : static_cast<size_t>(team->rows_of(static_cast<int32_t>(count)));
+      rows += team == nullptr
+                  ? count
+                  : static_cast<size_t>(team->rows_of(next.work->team_sequence, static_cast<int32_t>(count)));
       next.begin += count;
       next.count -= count;
       if (rows < most) continue;

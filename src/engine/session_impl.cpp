@@ -8,9 +8,12 @@ namespace godwit {
 
 Session::Impl::Impl(std::shared_ptr<Engine::Impl> e) : engine(std::move(e)) {
   std::lock_guard lock(engine->mutex);
-  sequence = std::make_unique<KvSequence>(*engine->pool, engine->model->kv_shape());
-  if (engine->team) team_sequence = engine->team->create(*sequence);
-  if (engine->retention) retention = std::make_unique<KvRetention>(engine->retention, *sequence);
+  sequence = engine->team ? engine->team->next_share()
+                          : std::make_unique<KvSequence>(*engine->pool, engine->model->kv_shape());
+  if (engine->team)
+    team_sequence = engine->team->create(*sequence);
+  else if (engine->retention)
+    retention = std::make_unique<KvRetention>(engine->retention, *sequence);
 }
 
 Session::Impl::~Impl() {
@@ -50,10 +53,13 @@ void Session::Impl::drop_tokens(size_t count) {
 void Session::Impl::forget_computed(size_t count) {
   std::lock_guard lock(engine->mutex);
   auto left = static_cast<int32_t>(count);
-  if (left < sequence->shortest_exact() || (retention && left < retention->shortest_exact())) left = 0;
+  const int32_t least = engine->team ? engine->team->shortest_exact(team_sequence) : sequence->shortest_exact();
+  if (left < least || (retention && left < retention->shortest_exact())) left = 0;
   unrepaired -= std::min(unrepaired, computed() - static_cast<size_t>(left));
-  sequence->truncate(left);
-  if (engine->team) engine->team->truncate(team_sequence, left);
+  if (engine->team)
+    engine->team->truncate(team_sequence, left);
+  else
+    sequence->truncate(left);
   if (retention) retention->forget(left);
   logits.clear();
 }
@@ -101,11 +107,18 @@ Status Session::Impl::step(size_t count, bool prompt_ends, const OnLogits& on_lo
     const Team::Part part{.sequence = team_sequence,
                           .begin = static_cast<int32_t>(begin),
                           .tokens = std::span(tokens).subspan(begin, count),
-                          .first_logits = first};
-    return e.team->step(phases[begin], {&part, 1}, [&](size_t, int32_t row, std::span<const float> values) {
+                          .first_logits = first,
+                          .prompt_ends = prompt_ends};
+    if (decodes) GODWIT_TRY(e.team->fit_answer(team_sequence));
+    const auto take = [&](size_t, int32_t row, std::span<const float> values) {
       if (on_logits) on_logits(begin + static_cast<size_t>(row), values);
       if (row + 1 == rows) logits.assign(values.begin(), values.end());
-    });
+    };
+    Status status = e.team->step(phases[begin], {&part, 1}, take);
+    const bool computed_nothing = sequence->next_position() == static_cast<int32_t>(begin);
+    if (!status && status.error().code == ErrorCode::kExhausted && computed_nothing && e.team->widen(team_sequence))
+      status = e.team->step(phases[begin], {&part, 1}, take);
+    return status;
   }
   AttentionPlanner& planner = decodes ? *e.decode_planner : *e.prefill_planner;
   if (!decodes && unrepaired > 0) GODWIT_TRY(repair());
@@ -134,6 +147,17 @@ Status Session::Impl::step(size_t count, bool prompt_ends, const OnLogits& on_lo
   return {};
 }
 
+Result<size_t> Session::Impl::step_tokens() {
+  std::lock_guard lock(engine->mutex);
+  const size_t count = next_step(SIZE_MAX);
+  if (Team* team = engine->team.get(); team != nullptr && phases[computed()] == Phase::kPrefill) {
+    GODWIT_TRY(team->fit_prompt(team_sequence, static_cast<int32_t>(count)));
+    if (!engine->retention || !engine->retention->by_pieces())
+      return static_cast<size_t>(team->step_tokens(team_sequence));
+  }
+  return static_cast<size_t>(engine->step_tokens());
+}
+
 size_t Session::Impl::next_step(size_t chunk) const {
   const auto first = phases.begin() + static_cast<ptrdiff_t>(computed());
   if (*first == Phase::kDecode) return 1;
@@ -143,8 +167,12 @@ size_t Session::Impl::next_step(size_t chunk) const {
 Status Session::Impl::compute_pending(const std::function<void(const Progress&)>& on_progress, std::stop_token stop,
                                       const OnLogits& on_logits, bool prompt_ends) {
   const size_t begin = computed(), end = tokens.size();
-  const auto chunk = static_cast<size_t>(engine->step_tokens());
+  size_t chunk = 0, fitted = begin;  // once for a prompt
   while (computed() < end) {
+    if (computed() >= fitted) {
+      fitted = computed() + next_step(SIZE_MAX);
+      GODWIT_ASSIGN(chunk, step_tokens());
+    }
     if (stop.stop_requested()) return errorf(ErrorCode::kCancelled, "stopped after {} of {} tokens", computed(), end);
     const size_t count = next_step(chunk);
     GODWIT_TRY(step(count, prompt_ends && computed() + count == end, on_logits));

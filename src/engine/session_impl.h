@@ -10,7 +10,7 @@ struct Session::Impl {
   // Touched only with engine->mutex held.
   std::unique_ptr<KvSequence> sequence;
   uint64_t team_sequence = 0;              // what the other ranks call it
-  std::unique_ptr<KvRetention> retention;  // null: every entry stays
+  std::unique_ptr<KvRetention> retention;  // null: every entry stays, or the team holds it to the budget
   AttentionObserver* watcher = nullptr;    // see SessionProbe
   std::vector<TokenId> tokens;
   std::vector<Phase> phases;  // how each token is computed, now or again: appended ones prefill, sampled ones decode
@@ -35,6 +35,8 @@ struct Session::Impl {
   // Both with engine->mutex held. forward() appends and runs the next `count` tokens, all of one phase.
   Status forward(size_t count, AttentionPlanner& planner);
   Status repair();  // computes the unrepaired tokens again, densely
+  // The most tokens of a step of those that wait; over ranks, of as many as these are best computed with.
+  Result<size_t> step_tokens();
   // How many of the waiting tokens make the next step, of a chunk at most.
   size_t next_step(size_t chunk) const;
   Status compute_pending(const std::function<void(const Progress&)>& on_progress, std::stop_token stop,

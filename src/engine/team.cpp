@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 #include "dist/stopwatch.h"
 
@@ -25,11 +26,13 @@ Result<std::unique_ptr<Team>> Team::make(Engine::Impl& engine, Ranks::Impl& rank
   GODWIT_ASSIGN(dist::SharedView shared, dist::share(ranks.transport, engine.kv_memory ? &*engine.kv_memory : nullptr,
                                                      engine.pool->format().page_bytes()));
   auto ring = dist::RingAttention::create(
-      ranks.transport, *engine.pool, {config.heads, config.kv_heads, config.head_dim, engine.options.prefill_chunk},
+      ranks.transport, *engine.pool,
+      {config.heads, config.kv_heads, config.head_dim, engine.options.prefill_chunk, engine.model->kv_shape().layers},
       {.overlap = options.overlap, .exact = options.exact}, std::move(shared));
   GODWIT_TRY(ranks.agree(ring ? Status() : tl::unexpected(ring.error())));
   team->ring_ = std::move(*ring);
   GODWIT_ASSIGN(team->costs_, dist::measure_costs(ranks.transport, *team->ring_));
+  GODWIT_TRY(team->measure_passes());
   return team;
 }
 
@@ -43,9 +46,15 @@ int32_t Team::step_tokens() const {
 
 // Ranks keep whole segments, so that together they have the pages that one would.
 uint64_t Team::kv_bytes(const KvSequence& sequence) const {
-  const KvFormat& format = engine_.pool->format();
-  const auto pages = static_cast<uint64_t>((sequence.next_position() + format.page_tokens - 1) / format.page_tokens);
-  return pages * static_cast<uint64_t>(sequence.shape().layers * sequence.shape().kv_heads) * format.page_bytes();
+  const KvPool& pool = *engine_.pool;
+  const KvFormat& format = pool.format();
+  const auto next = static_cast<size_t>(sequence.next_position()), size = static_cast<size_t>(format.page_tokens);
+  const size_t pages = (next + size - 1) / size;
+  const size_t sealed = format.seals ? format.sealed_end(next) - format.sealed_begin() : 0;
+  uint64_t bytes = 0;
+  for (int layer = 0; layer < sequence.shape().layers; ++layer)
+    bytes += sealed * pool.page_bytes(layer, false) + (pages - sealed) * pool.page_bytes(layer, format.seals);
+  return bytes * static_cast<uint64_t>(sequence.shape().kv_heads);
 }
 
 std::string Team::description() const {
@@ -62,36 +71,60 @@ Status Team::tell(RankCommand command, std::span<const std::byte> extra) {
 
 // --- sequences
 
-Team::Member& Team::add(uint64_t id, KvSequence& sequence, int first) {
+Team::Member& Team::add(uint64_t id, KvSequence& sequence, int first, int degree) {
   Member& member = sequences_[id];
   member.sequence = &sequence;
   member.first = first;
+  member.degree = degree;
+  if (engine_.retention) member.retention = std::make_unique<KvRetention>(engine_.retention, sequence, &peers_);
   return member;
+}
+
+Team::Member& Team::copy(Member& from, uint64_t id, KvSequence& sequence) {
+  Member& made = add(id, sequence, from.first, from.degree);
+  made.wants = from.wants;
+  if (from.retention) made.retention = std::make_unique<KvRetention>(*from.retention, sequence);
+  from.shared_end = made.shared_end = sequence.next_position();
+  return made;
 }
 
 int Team::first_of(uint64_t id) const {
   return static_cast<int>((id - 1) % static_cast<uint64_t>(size()));
 }
 
-uint64_t Team::create(KvSequence& sequence) {
+std::unique_ptr<KvSequence> Team::make_share(uint64_t id, int degree) const {
+  const dist::Shards shards(size(), engine_.pool->format().page_tokens, first_of(id), degree);
+  return std::make_unique<KvSequence>(*engine_.pool, engine_.model->kv_shape(), shards.share(ranks_.transport.rank()));
+}
+
+uint64_t Team::create(KvSequence& sequence, const RankDegrees& wants) {
   std::lock_guard lock(ranks_.mutex);
   ++last_sequence_;
-  add(last_sequence_, sequence, first_of(last_sequence_));
+  add(last_sequence_, sequence, first_of(last_sequence_), size()).wants = wants;
   (void)tell({.verb = RankVerb::kCreate, .sequence = last_sequence_});  // a failure shows in the first step
   return last_sequence_;
 }
 
 uint64_t Team::fork(uint64_t sequence, KvSequence& copy) {
   std::lock_guard lock(ranks_.mutex);
-  Member& from = sequences_.at(sequence);
-  Member& made = add(++last_sequence_, copy, from.first);
-  from.shared_end = made.shared_end = copy.next_position();
+  this->copy(sequences_.at(sequence), ++last_sequence_, copy);
   (void)tell({.verb = RankVerb::kFork, .sequence = sequence, .other = last_sequence_});
   return last_sequence_;
 }
 
+void Team::forget(Member& member, int32_t end_position) {
+  member.sequence->truncate(end_position);
+  if (member.retention) member.retention->forget(end_position);
+}
+
+int32_t Team::shortest_exact(uint64_t sequence) const {
+  const Member& member = sequences_.at(sequence);
+  return std::max(member.sequence->shortest_exact(), member.retention ? member.retention->shortest_exact() : 0);
+}
+
 void Team::truncate(uint64_t sequence, int32_t end_position) {
   std::lock_guard lock(ranks_.mutex);
+  forget(sequences_.at(sequence), end_position);
   (void)tell({.verb = RankVerb::kTruncate, .sequence = sequence, .end = end_position});
 }
 
@@ -101,13 +134,54 @@ void Team::drop(uint64_t sequence) {
   (void)tell({.verb = RankVerb::kDrop, .sequence = sequence});
 }
 
+Result<std::vector<uint64_t>> Team::gather_bytes(const KvSequence& sequence) {
+  const uint64_t own = sequence.bytes();
+  std::vector<std::byte> all;
+  GODWIT_TRY(ranks_.transport.all_gather(dist::FrameKind::kReply, std::as_bytes(std::span(&own, 1)), all));
+  std::vector<uint64_t> bytes(static_cast<size_t>(size()));
+  std::memcpy(bytes.data(), all.data(), all.size());
+  return bytes;
+}
+
+uint64_t Team::kv_bytes(uint64_t sequence) {
+  const Member& member = sequences_.at(sequence);
+  if (!member.compact()) return kv_bytes(*member.sequence);
+  std::lock_guard lock(ranks_.mutex);
+  if (!tell({.verb = RankVerb::kBytes, .sequence = sequence})) return 0;
+  const auto all = gather_bytes(*member.sequence);
+  return all ? std::accumulate(all->begin(), all->end(), uint64_t{0}) : 0;
+}
+
+Status Team::Peers::gather(std::span<const std::byte> mine, std::vector<std::vector<std::byte>>& all) {
+  const uint64_t own = mine.size();
+  const auto count = static_cast<size_t>(ranks.transport.size());
+  std::vector<std::byte> bytes;
+  GODWIT_TRY(ranks.transport.all_gather(dist::FrameKind::kReply, std::as_bytes(std::span(&own, 1)), bytes));
+  std::vector<uint64_t> sizes(count);
+  std::memcpy(sizes.data(), bytes.data(), bytes.size());
+  // As long as the longest.
+  const uint64_t most = *std::max_element(sizes.begin(), sizes.end());
+  std::vector<std::byte> padded(mine.begin(), mine.end());
+  padded.resize(most);
+  GODWIT_TRY(ranks.transport.all_gather(dist::FrameKind::kReply, padded, bytes));
+  all.clear();
+  for (size_t rank = 0; rank < count; ++rank) {
+    const auto begin = bytes.begin() + static_cast<ptrdiff_t>(rank * most);
+    all.emplace_back(begin, begin + static_cast<ptrdiff_t>(sizes[rank]));
+  }
+  return {};
+}
+
 // --- memory
 
-// A page that is half full and nobody else's has room: ranks need not ask each other.
+// A page that is half full and nobody else's has room, and with it none is sealed: ranks need not ask each other. Where
+// entries were dropped, that is another page on every rank.
 bool Team::may_lack_memory(const Member& member, int32_t end) const {
   const int32_t page_tokens = engine_.pool->format().page_tokens, next = member.sequence->next_position();
   const int32_t page_begin = next / page_tokens * page_tokens;
-  return next == page_begin || end > page_begin + page_tokens || page_begin < member.shared_end;
+  const bool seals = engine_.pool->format().seals;
+  return member.compact() || next == page_begin || end + (seals ? 1 : 0) > page_begin + page_tokens ||
+         page_begin < member.shared_end;
 }
 
 // All ranks get room for what they keep, or none does. Room that was reserved is there.
@@ -118,21 +192,17 @@ Status Team::make_room(std::span<const RankPart> parts) {
   for (const RankPart& part : parts) {
     const Member& member = sequences_.at(part.sequence);
     KvSequence& sequence = *member.sequence;
-    const dist::Stretch added{sequence.next_position(), part.end};
-    if (added.size() <= 0) continue;
-    before.emplace_back(&sequence, added.begin);
+    const int32_t begin = sequence.next_position();
+    if (part.end <= begin) continue;
+    before.emplace_back(&sequence, begin);
     asks = asks || may_lack_memory(member, part.end);
-    const dist::Shards shards(size(), engine_.pool->format().page_tokens, member.first);
-    for (const dist::Stretch& kept : shards.kept(ranks_.transport.rank(), added)) {
-      if (!mine) break;
-      if (const KvOutcome outcome = sequence.append(kept.size(), kept.begin); !outcome)
-        mine = errorf(ErrorCode::kExhausted,
-                      "the KV memory is full: {} of {} are in use and this step of {} tokens lacks {} pages; free a "
-                      "session, shorten the context, raise the KV budget or take more ranks",
-                      bytes_text(engine_.pool->bytes_in_use()), bytes_text(engine_.pool->budget_bytes()), added.size(),
-                      outcome.missing_pages);
-    }
-    if (mine) (void)sequence.append(0, part.end);
+    if (!mine) continue;
+    if (const KvOutcome outcome = sequence.append(part.end - begin); !outcome)
+      mine = errorf(ErrorCode::kExhausted,
+                    "the KV memory is full: {} of {} are in use and this step of {} tokens lacks {} pages; free a "
+                    "session, shorten the context, raise the KV budget or take more ranks",
+                    bytes_text(engine_.pool->bytes_in_use()), bytes_text(engine_.pool->budget_bytes()),
+                    part.end - begin, outcome.missing_pages);
   }
   if (!asks) return mine;
   Status all = ranks_.agree(mine);
@@ -150,15 +220,9 @@ Status Team::reserve(uint64_t sequence, int32_t tokens) {
 
 Status Team::check_room(int32_t tokens, std::span<const uint64_t> droppable) {
   const KvPool& pool = *engine_.pool;
-  const KvShape shape = engine_.model->kv_shape();
   size_t free = pool.budget_bytes() - pool.bytes_in_use();
   for (uint64_t id : droppable) free += sequences_.at(id).sequence->exclusive_bytes();
-  // Of the rank that keeps most, wherever the sequence begins.
-  const dist::Shards& shards = ring_->shards();
-  const int32_t kept = (shards.segments(tokens) + size() - 1) / size() * shards.segment_tokens();
-  const size_t bytes = pool.format().most_bytes(static_cast<size_t>(std::min(tokens, kept)),
-                                                static_cast<size_t>(engine_.options.prefill_chunk)) *
-                       static_cast<size_t>(shape.layers * shape.kv_heads);
+  const size_t bytes = rank_bytes(tokens, size());  // of the rank that keeps most, wherever the sequence begins
   if (bytes <= free) return {};
   return errorf(ErrorCode::kExhausted, "{} are free, and {} are wanted", bytes_text(free), bytes_text(bytes));
 }
@@ -171,19 +235,27 @@ bool Team::has_room(int32_t tokens, std::span<const uint64_t> droppable) {
 
 // --- reports
 
-dist::RingMode Team::mode_of(int32_t begin, int32_t end) const {
+dist::RingMode Team::mode_of(int32_t begin, int32_t end, int degree) const {
   const std::string& ring = engine_.options.rank_options.ring;
   return ring == "pass-kv"  ? dist::RingMode::kPassKv
          : ring == "pass-q" ? dist::RingMode::kPassQ
-                            : predict(begin, end).mode;
+                            : predict(begin, end, degree).mode;
 }
 
-dist::RingPrediction Team::predict(int32_t begin, int32_t end) const {
-  return dist::predict(costs_, *ring_, engine_.pool->format(), {begin, end});
+dist::RingPrediction Team::predict(int32_t begin, int32_t end, int degree) const {
+  return dist::predict(costs_, *ring_, shards_of(degree), engine_.pool->format(), {begin, end});
 }
 
 dist::RingBytes Team::formula_bytes(int32_t begin, int32_t end) const {
-  return dist::formula_bytes(*ring_, engine_.pool->format(), {begin, end}, mode_of(begin, end));
+  const int layers = engine_.model->kv_shape().layers;
+  dist::RingBytes mean;
+  for (int layer = 0; layer < layers; ++layer) {
+    const dist::RingBytes one =
+        dist::formula_bytes(*ring_, ring_->shards(), engine_.pool->format(layer), {begin, end}, mode_of(begin, end));
+    mean.slots += one.slots / layers, mean.pages += one.pages / layers;
+    mean.queries += one.queries / layers, mean.states += one.states / layers;
+  }
+  return mean;
 }
 
 RankReport Team::own_report() const {

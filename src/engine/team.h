@@ -20,6 +20,11 @@ struct RankReport {
   dist::Traffic slots, pages, queries, states;
 };
 
+// Of a sequence: how many ranks read its prompts and keep its answers; 0: nobody minds.
+struct RankDegrees {
+  int prefill = 0, decode = 0;
+};
+
 class Team {
  public:
   // On every rank, with what its engine has loaded; ranks that would compute differently are refused.
@@ -27,18 +32,30 @@ class Team {
   ~Team();
 
   int size() const { return ranks_.transport.size(); }
+  // The most tokens of a step where all ranks take part, or those of a sequence; and as many as give so many rows.
   int32_t step_tokens() const;
-  int32_t rows_of(int32_t tokens) const { return ring_->shards().most_rows(tokens); }  // of one rank, at most
-  int32_t tokens_of(int32_t rows) const { return ring_->shards().step_tokens(rows); }  // the other way round
-  uint64_t kv_bytes(const KvSequence& sequence) const;                                 // on all ranks
+  int32_t step_tokens(uint64_t sequence) const { return tokens_of(sequence, engine_.options.prefill_chunk); }
+  int32_t tokens_of(uint64_t sequence, int32_t rows) const {
+    return shards_of(sequences_.at(sequence)).step_tokens(rows);
+  }
+  int32_t rows_of(uint64_t sequence, int32_t tokens) const {  // of one rank, at most
+    return shards_of(sequences_.at(sequence)).most_rows(tokens);
+  }
+  uint64_t kv_bytes(const KvSequence& sequence) const;  // on all ranks, while nothing was dropped
+  // Rank 0's part of a sequence that is to be created.
+  std::unique_ptr<KvSequence> next_share() const { return make_share(last_sequence_ + 1, size()); }
   Status status() const { return ranks_.transport.status(); }
   std::string description() const;  // "pass-kv over mpi"
 
   // --- rank 0
-  uint64_t create(KvSequence& sequence);
+  uint64_t create(KvSequence& sequence) { return create(sequence, degrees()); }
+  uint64_t create(KvSequence& sequence, const RankDegrees& wants);
   uint64_t fork(uint64_t sequence, KvSequence& copy);
   void truncate(uint64_t sequence, int32_t end_position);
   void drop(uint64_t sequence);
+  uint64_t kv_bytes(uint64_t sequence);  // on all ranks
+  // The least number of tokens that truncate() may leave without changing what the rest would have been.
+  int32_t shortest_exact(uint64_t sequence) const;
 
   // Room on all ranks for the next tokens, or kExhausted and nothing has changed.
   Status reserve(uint64_t sequence, int32_t tokens);
@@ -46,12 +63,25 @@ class Team {
   // them share do not count.
   bool has_room(int32_t tokens, std::span<const uint64_t> droppable);
 
+  // Between steps: the ranks that a prompt of so many tokens, which is next, is to have, and those of an answer. Keys
+  // and values move there, or kExhausted and nothing has changed. Where neither was asked for, a prompt has those that
+  // are predicted to be quickest, and an answer those of its prompt.
+  Status fit_prompt(uint64_t sequence, int32_t tokens);
+  Status fit_answer(uint64_t sequence);
+  // After kExhausted: whether the sequence now has more ranks, nobody having asked for so few.
+  bool widen(uint64_t sequence);
+  int quickest_degree(int32_t begin, int32_t end) const;
+  double predict_prompt(int32_t begin, int32_t end, int degree) const;  // seconds
+  int degree(uint64_t sequence) const { return sequences_.at(sequence).degree; }
+  int last_degree(Phase phase) const { return phase == Phase::kPrefill ? last_prefill_ : last_decode_; }
+
   // One sequence's part of a step.
   struct Part {
     uint64_t sequence = 0;
     int32_t begin = 0;
     std::span<const TokenId> tokens;
     int32_t first_logits = 0;  // row; behind the last: none
+    bool prompt_ends = false;
   };
   using OnLogits = std::function<void(size_t part, int32_t row, std::span<const float> logits)>;
   // Computes the tokens and hands out the logits of rows from first_logits on, in order within a part. Room that was
@@ -60,24 +90,38 @@ class Team {
   Result<std::vector<RankReport>> report();
   // By the formulas: bytes of a layer of a step, all ranks together, the way it would go.
   dist::RingBytes formula_bytes(int32_t begin, int32_t end) const;
-  dist::RingMode mode_of(int32_t begin, int32_t end) const;
-  dist::RingPrediction predict(int32_t begin, int32_t end) const;
+  dist::RingMode mode_of(int32_t begin, int32_t end, int degree = 0) const;
+  dist::RingPrediction predict(int32_t begin, int32_t end, int degree = 0) const;
   const dist::RingCosts& costs() const { return costs_; }
+  void set_costs(const dist::RingCosts& costs) { costs_ = costs; }
   dist::RingMode last_mode() const { return last_mode_; }
 
   // --- the others
   Status obey(const RankCommand& command, std::span<const std::byte> extra);
 
  private:
-  Team(Engine::Impl& engine, Ranks::Impl& ranks, uint32_t id) : engine_(engine), ranks_(ranks), id_(id) {}
+  Team(Engine::Impl& engine, Ranks::Impl& ranks, uint32_t id)
+      : engine_(engine), ranks_(ranks), id_(id), peers_(ranks) {}
 
   bool leads() const { return ranks_.transport.rank() == 0; }
   Status tell(RankCommand command, std::span<const std::byte> extra = {});
   struct Member {
     KvSequence* sequence = nullptr;
-    int first = 0;                      // rank; see dist::Shards
-    int32_t shared_end = 0;             // pages up to this position may be another's, too
-    std::unique_ptr<KvSequence> owned;  // on all but rank 0
+    int first = 0, degree = 0;  // see dist::Shards
+    RankDegrees wants = {};
+    int32_t shared_end = 0;                            // pages up to this position may be another's, too
+    std::unique_ptr<KvSequence> owned;                 // on all but rank 0
+    std::unique_ptr<KvRetention> retention = nullptr;  // null: every entry stays
+
+    bool compact() const { return retention && !retention->whole(); }
+  };
+  // The others, as retention sees them.
+  struct Peers final : KvPeers {
+    explicit Peers(Ranks::Impl& job) : ranks(job) {}
+    int rank() const override { return ranks.transport.rank(); }
+    Status gather(std::span<const std::byte> mine, std::vector<std::vector<std::byte>>& all) override;
+    Status agree(const Status& mine) override { return ranks.agree(mine); }
+    Ranks::Impl& ranks;
   };
   struct Wanted {  // logits of one row
     size_t part = 0;
@@ -86,10 +130,32 @@ class Team {
     int32_t row = 0;  // on that rank
   };
 
-  Member& add(uint64_t id, KvSequence& sequence, int first);
+  struct Lies {  // a sequence and who keeps what of it
+    const KvSequence* sequence;
+    dist::Shards shards;
+  };
+
+  RankDegrees degrees() const {
+    return {engine_.options.rank_options.prefill_ranks, engine_.options.rank_options.decode_ranks};
+  }
+  dist::Shards shards_of(const Member& member) const;
+  dist::Shards shards_of(int degree) const;
+  Status measure_passes();
+  size_t rank_bytes(int32_t tokens, int degree) const;
+  Status share(uint64_t sequence, int degree);
+  Status reshare(Member& member, int degree);
+  Status move_segment(int layer, int32_t segment, const Lies& from, const Lies& to);
+  Member& add(uint64_t id, KvSequence& sequence, int first, int degree);
   int first_of(uint64_t id) const;  // rank at which a new sequence begins
+  std::unique_ptr<KvSequence> make_share(uint64_t id, int degree) const;
   Status make_room(std::span<const RankPart> parts);
   bool may_lack_memory(const Member& member, int32_t end) const;
+  void forget(Member& member, int32_t end_position);
+  Member& copy(Member& from, uint64_t id, KvSequence& sequence);
+  Result<std::vector<uint64_t>> gather_bytes(const KvSequence& sequence);
+  // Looks of the sequences' retention, before a step and after it.
+  Status prepare(std::span<const RankPart> parts);
+  Status look_after(std::span<const RankPart> parts);
   Status check_room(int32_t tokens, std::span<const uint64_t> droppable);
   Status compute(Phase phase, std::span<const RankPart> parts, std::span<const TokenId> tokens);
   Status send_logits(std::span<const RankPart> parts);
@@ -103,9 +169,11 @@ class Team {
   Engine::Impl& engine_;
   Ranks::Impl& ranks_;
   const uint32_t id_;
+  Peers peers_;
   std::unique_ptr<dist::RingAttention> ring_;
   dist::RingCosts costs_;
   dist::RingMode last_mode_ = dist::RingMode::kPassKv;
+  int last_prefill_ = 0, last_decode_ = 0;
   std::map<uint64_t, Member> sequences_;
   uint64_t last_sequence_ = 0;
   std::vector<float> logits_;

@@ -11,15 +11,18 @@ Status check_rank_options(const EngineOptions& o) {
     return errorf(ErrorCode::kUnsupported, "{} '{}' does not work over {} ranks: {}", what, value, o.ranks->size(),
                   why);
   };
-  if (!o.kv_policy.empty())
-    return refused("KV policy", o.kv_policy,
-                   "it drops entries and moves the others, and ranks keep whole segments; "
-                   "leave it out, or start one process");
   if (o.prefill != "dense") return refused("prefill method", o.prefill, "attention over ranks is dense; leave it out");
   if (o.decode != "dense") return refused("decode method", o.decode, "attention over ranks is dense; leave it out");
   const RankOptions& r = o.rank_options;
   if (r.ring != "auto" && r.ring != "pass-kv" && r.ring != "pass-q")
     return errorf(ErrorCode::kInvalidArgument, "there is no ring '{}': give auto, pass-kv or pass-q", r.ring);
+  for (int ranks : {r.prefill_ranks, r.decode_ranks})
+    if (ranks < 0 || ranks > o.ranks->size())
+      return errorf(ErrorCode::kInvalidArgument, "{} ranks were asked for, and there are {}", ranks, o.ranks->size());
+  if (!o.kv_policy.empty() && r.decode_ranks != 0 && r.decode_ranks != r.prefill_ranks)
+    return refused("KV policy", o.kv_policy,
+                   "entries that were dropped leave gaps, and what is left does not move to other ranks; leave the "
+                   "ranks of answers out");
   if (!(r.timeout_s > 0))
     return errorf(ErrorCode::kInvalidArgument, "a rank timeout of {} s makes no sense", r.timeout_s);
   if (!(r.link_latency_s >= 0) || !(r.link_bytes_per_second >= 0))
@@ -37,6 +40,9 @@ std::string rank_options_text(const EngineOptions& o) {
                         {"kv_budget_bytes", o.kv_budget_bytes},
                         {"prefill_chunk", o.prefill_chunk},
                         {"kv_codec", o.kv_codec},
+                        {"kv_policy", o.kv_policy},
+                        {"kv_budget", o.kv_budget},
+                        {"kv_trigger", o.kv_trigger},
                         {"profile", o.profile},
                         {"ring", r.ring},
                         {"overlap", r.overlap},
@@ -50,7 +56,7 @@ std::string rank_options_text(const EngineOptions& o) {
 
 Result<EngineOptions> rank_options_from(std::string_view text) {
   const nlohmann::json j = nlohmann::json::parse(text, nullptr, false);
-  if (!j.is_object() || j.size() != 15) return errorf(ErrorCode::kBadData, "rank 0 sent options that make no sense");
+  if (!j.is_object() || j.size() != 18) return errorf(ErrorCode::kBadData, "rank 0 sent options that make no sense");
   EngineOptions o;
   RankOptions& r = o.rank_options;
   try {
@@ -61,6 +67,9 @@ Result<EngineOptions> rank_options_from(std::string_view text) {
     j.at("kv_budget_bytes").get_to(o.kv_budget_bytes);
     j.at("prefill_chunk").get_to(o.prefill_chunk);
     j.at("kv_codec").get_to(o.kv_codec);
+    j.at("kv_policy").get_to(o.kv_policy);
+    j.at("kv_budget").get_to(o.kv_budget);
+    j.at("kv_trigger").get_to(o.kv_trigger);
     j.at("profile").get_to(o.profile);
     j.at("ring").get_to(r.ring);
     j.at("overlap").get_to(r.overlap);

@@ -20,8 +20,9 @@ Status Team::step(Phase phase, std::span<const Part> parts, const OnLogits& on_l
   std::vector<TokenId> tokens;
   for (const Part& part : parts) {
     const int32_t end = part.begin + static_cast<int32_t>(part.tokens.size());
-    last_mode_ = mode_of(part.begin, end);
-    told.push_back({part.sequence, part.begin, end, part.first_logits, static_cast<uint32_t>(last_mode_)});
+    told.push_back({part.sequence, part.begin, end, part.first_logits,
+                    static_cast<uint32_t>(mode_of(part.begin, end, sequences_.at(part.sequence).degree)),
+                    part.prompt_ends ? 1u : 0u});
     tokens.insert(tokens.end(), part.tokens.begin(), part.tokens.end());
   }
   const std::span<const std::byte> first = std::as_bytes(std::span(told)), second = std::as_bytes(std::span(tokens));
@@ -31,15 +32,34 @@ Status Team::step(Phase phase, std::span<const Part> parts, const OnLogits& on_l
       {.verb = RankVerb::kStep, .parts = static_cast<uint32_t>(told.size()), .phase = static_cast<uint32_t>(phase)},
       extra));
   GODWIT_TRY(compute(phase, told, tokens));
-  return take_logits(told, on_logits);
+  GODWIT_TRY(take_logits(told, on_logits));
+  return look_after(told);
+}
+
+Status Team::prepare(std::span<const RankPart> parts) {
+  for (const RankPart& part : parts)
+    if (KvRetention* retention = sequences_.at(part.sequence).retention.get())
+      GODWIT_TRY(retention->prepare(part.end - part.begin));
+  return {};
+}
+
+Status Team::look_after(std::span<const RankPart> parts) {
+  for (const RankPart& part : parts)
+    if (KvRetention* retention = sequences_.at(part.sequence).retention.get())
+      GODWIT_TRY(retention->finish(part.end - part.begin, part.prompt_ends != 0));
+  return {};
 }
 
 Status Team::compute(Phase phase, std::span<const RankPart> parts, std::span<const TokenId> tokens) {
+  GODWIT_TRY(prepare(parts));
   GODWIT_TRY(make_room(parts));
   std::vector<dist::RingPart> ring;
   for (const RankPart& part : parts) {
     const Member& member = sequences_.at(part.sequence);
-    ring.push_back({member.sequence, {part.begin, part.end}, static_cast<dist::RingMode>(part.mode), member.first});
+    const auto mode = member.compact() ? dist::RingMode::kPassQ : static_cast<dist::RingMode>(part.mode);
+    last_mode_ = mode;
+    (phase == Phase::kPrefill ? last_prefill_ : last_decode_) = member.degree;
+    ring.push_back({member.sequence, {part.begin, part.end}, mode, member.first, member.degree, member.compact()});
   }
   ring_->begin(ring);
   std::vector<TokenId> own;
@@ -57,7 +77,12 @@ Status Team::compute(Phase phase, std::span<const RankPart> parts, std::span<con
   engine_.model->forward(*engine_.workspace,
                          {.tokens = own, .groups = {&group, 1}, .phase = phase, .attention = ring_.get()});
   GODWIT_TRY(ring_->status());
-  return ring_->reads_shared() ? ranks_.transport.barrier() : Status();
+  if (ring_->reads_shared()) GODWIT_TRY(ranks_.transport.barrier());
+  for (const RankPart& part : parts) {  // room for more was reserved with what it seals
+    KvSequence& sequence = *sequences_.at(part.sequence).sequence;
+    if (sequence.next_position() == part.end) sequence.settle();
+  }
+  return {};
 }
 
 Status Team::each_logits(std::span<const RankPart> parts,
@@ -138,31 +163,37 @@ Status Team::obey(const RankCommand& command, std::span<const std::byte> extra) 
     if (sequences_.contains(id)) return {};
     return errorf(ErrorCode::kBadData, "rank 0 speaks of a sequence {} that is not", id);
   };
-  auto keep = [&](uint64_t id, std::unique_ptr<KvSequence> sequence, int first) -> Member& {
-    Member& member = add(id, *sequence, first);
-    member.owned = std::move(sequence);
-    return member;
-  };
   // Memory that is short is rank 0's to tell; all else ends this rank.
   auto unless_short = [&](const Status& status) {
     return !status && status.error().code == ErrorCode::kExhausted && this->status() ? Status() : status;
   };
   switch (command.verb) {
-    case RankVerb::kCreate:
-      keep(command.sequence, std::make_unique<KvSequence>(*engine_.pool, engine_.model->kv_shape()),
-           first_of(command.sequence));
+    case RankVerb::kCreate: {
+      auto sequence = make_share(command.sequence, size());
+      Member& made = add(command.sequence, *sequence, first_of(command.sequence), size());
+      made.owned = std::move(sequence);
       return {};
+    }
     case RankVerb::kFork: {
       GODWIT_TRY(known(command.sequence));
       Member& from = sequences_.at(command.sequence);
-      Member& copy = keep(command.other, from.sequence->fork(), from.first);
-      from.shared_end = copy.shared_end = copy.sequence->next_position();
+      auto sequence = from.sequence->fork();
+      Member& made = copy(from, command.other, *sequence);
+      made.owned = std::move(sequence);
       return {};
     }
     case RankVerb::kTruncate:
       GODWIT_TRY(known(command.sequence));
-      sequences_.at(command.sequence).sequence->truncate(command.end);
+      forget(sequences_.at(command.sequence), command.end);
       return {};
+    case RankVerb::kShare:
+      GODWIT_TRY(known(command.sequence));
+      if (command.end < 1 || command.end > size())
+        return errorf(ErrorCode::kBadData, "rank 0 wants a sequence on {} of {} ranks", command.end, size());
+      return unless_short(reshare(sequences_.at(command.sequence), command.end));
+    case RankVerb::kBytes:
+      GODWIT_TRY(known(command.sequence));
+      return gather_bytes(*sequences_.at(command.sequence).sequence).map([](const auto&) {});
     case RankVerb::kDrop:
       GODWIT_TRY(known(command.sequence));
       sequences_.erase(command.sequence);
@@ -196,7 +227,8 @@ Status Team::obey(const RankCommand& command, std::span<const std::byte> extra) 
         return errorf(ErrorCode::kBadData, "rank 0 tells of {} tokens and sends {}", wanted, tokens.size());
       if (Status status = compute(static_cast<Phase>(command.phase), parts, tokens); !status)
         return unless_short(status);
-      return send_logits(parts);
+      GODWIT_TRY(send_logits(parts));
+      return unless_short(look_after(parts));
     }
     case RankVerb::kReport: {
       const RankReport own = own_report();

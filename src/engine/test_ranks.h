@@ -36,6 +36,7 @@ inline void expect_all_well(const std::vector<Status>& said) {
 inline EngineOptions over(std::shared_ptr<Ranks> ranks, EngineOptions options = options_for("qwen3")) {
   options.threads = 1;
   options.prefill_chunk = 128;
+  options.rank_options.prefill_ranks = ranks->size();  // or short prompts would be one rank's
   options.ranks = std::move(ranks);
   return options;
 }

@@ -105,8 +105,21 @@ std::string KvRetentionRules::key() const {
                      budget.amount, fmt::underlying(budget.split), trigger.prompt_end, trigger.every);
 }
 
-KvRetention::KvRetention(std::shared_ptr<const KvRetentionRules> rules, KvSequence& sequence)
-    : rules_(std::move(rules)), needs_(rules_->method.policy->needs()), sequence_(sequence) {
+Status KvRetentionRules::over_ranks() const {
+  const KvPolicy& policy = *method.policy;
+  const KvNeeds needs = policy.needs();
+  const char* why = needs.queries == KvNeeds::Queries::kAll    ? "it adds up what every query attends to"
+                    : needs.queries == KvNeeds::Queries::kLast ? "it asks what the last queries attend to"
+                    : policy.merges()                          ? "it merges entries that different ranks keep"
+                    : format.demotes                           ? "it demotes entries to pages that different ranks keep"
+                                                               : nullptr;
+  if (why == nullptr && format.seals) why = "with this KV codec pages are sealed by the number of entries that stay";
+  if (why == nullptr) return {};
+  return errorf(ErrorCode::kUnsupported, "{}, and no rank sees that whole", why);
+}
+
+KvRetention::KvRetention(std::shared_ptr<const KvRetentionRules> rules, KvSequence& sequence, KvPeers* peers)
+    : rules_(std::move(rules)), needs_(rules_->method.policy->needs()), sequence_(sequence), peers_(peers) {
   const KvShape& shape = sequence.shape();
   if (needs_.queries == KvNeeds::Queries::kLast) window_.emplace(needs_.last_queries, shape.layers, rules_->q_heads);
   if (needs_.queries == KvNeeds::Queries::kAll) totals_.emplace(shape, needs_.use_factor);
@@ -116,6 +129,7 @@ KvRetention::KvRetention(const KvRetention& other, KvSequence& fork)
     : rules_(other.rules_),
       needs_(other.needs_),
       sequence_(fork),
+      peers_(other.peers_),
       window_(other.window_),
       totals_(other.totals_),
       since_(other.since_),
@@ -174,45 +188,47 @@ void KvRetention::forget(int32_t end_position) {
   since_ = std::min(since_, end_position);
 }
 
-bool KvRetention::over_budget() const {
+bool KvRetention::over_budget(const GatheredSlots& slots) const {
   if (!rules_->method.row->needs_budget) return true;
-  const KvShape& shape = sequence_.shape();
-  size_t slots = 0;
-  for (int layer = 0; layer < shape.layers; ++layer)
-    for (int head = 0; head < shape.kv_heads; ++head)
-      slots += sequence_.slots(layer, head) - sequence_.demoted(layer, head);
-  const size_t heads = static_cast<size_t>(shape.layers) * static_cast<size_t>(shape.kv_heads);
-  return slots > heads * rules_->slots_per_head(sequence_.next_position(), shape);
+  size_t count = 0;
+  for (size_t head = 0; head < slots.heads(); ++head) count += slots.positions(head).size();
+  return count > slots.heads() * rules_->slots_per_head(sequence_.next_position(), sequence_.shape());
 }
 
 Status KvRetention::apply() {
-  if (over_budget()) {
-    const KvShape& shape = sequence_.shape();
-    std::vector<ScoredHead> heads;
-    std::vector<double> demands;
-    GODWIT_TRY(score_all(heads, demands));
-    const KvBudget& budget = rules_->budget;
-    const auto kept = select_slots(heads, shape,
-                                   {.slots_per_head = rules_->slots_per_head(sequence_.next_position(), shape),
-                                    .granule = budget.granule(rules_->format),
-                                    .split = budget.split,
-                                    .demands = demands});
-    GODWIT_TRY(rules_->format.demotes ? demote(heads, kept) : drop(heads, kept));
-  }
+  const Status looked = look();
+  GODWIT_TRY(peers_ == nullptr ? looked : peers_->agree(looked));
   since_ = 0;
   due_ = false;
   return {};
 }
 
-Result<KvHeadView> KvRetention::view(int layer, int head, std::span<const int32_t> positions,
+Status KvRetention::look() {
+  const KvShape& shape = sequence_.shape();
+  GODWIT_ASSIGN(const GatheredSlots slots, GatheredSlots::gather(sequence_, peers_));
+  if (!over_budget(slots)) return {};
+  std::vector<ScoredHead> heads;
+  std::vector<double> demands;
+  GODWIT_TRY(score_all(slots, heads, demands));
+  const KvBudget& budget = rules_->budget;
+  const auto kept = select_slots(heads, shape,
+                                 {.slots_per_head = rules_->slots_per_head(sequence_.next_position(), shape),
+                                  .granule = budget.granule(rules_->format),
+                                  .split = budget.split,
+                                  .demands = demands});
+  return rules_->format.demotes ? demote(heads, kept) : drop(slots, kept);
+}
+
+Result<KvHeadView> KvRetention::view(int layer, int head, const GatheredSlots& slots,
                                      std::span<const KvSlotStats> seen) {
+  const auto h = static_cast<size_t>(layer * sequence_.shape().kv_heads + head);
   const size_t first = sequence_.demoted(layer, head);
   const auto open = [&](const auto& list) { return std::span(list).subspan(std::min(first, list.size())); };
   KvHeadView view;
   view.layer = layer, view.head = head;
   view.next_position = sequence_.next_position();
   view.budget = rules_->slots_per_head(sequence_.next_position(), sequence_.shape());
-  view.positions = positions;
+  view.positions = slots.positions(h);
   view.query_positions = query_positions_;
   if (window_ || totals_) {
     const KvSlotStats& stats = window_ ? seen[static_cast<size_t>(head)] : totals_->of(layer, head);
@@ -220,14 +236,19 @@ Result<KvHeadView> KvRetention::view(int layer, int head, std::span<const int32_
     view.last_use = open(stats.last_use), view.longest_gap = open(stats.longest_gap);
   }
   if (needs_.keys_values) {
+    const auto dim = static_cast<size_t>(rules_->format.head_dim);
     GODWIT_TRY(read_keys_values(layer, head));
+    GODWIT_TRY(slots.spread(h, dim, keys_));
+    GODWIT_TRY(slots.spread(h, dim, values_));
+    GODWIT_TRY(slots.spread(h, 1, counts_));
     view.keys = keys_, view.values = values_, view.counts = counts_;
-    view.head_dim = static_cast<size_t>(rules_->format.head_dim);
+    view.head_dim = dim;
   }
   return view;
 }
 
-Status KvRetention::score_all(std::vector<ScoredHead>& heads, std::vector<double>& demands) {
+Status KvRetention::score_all(const GatheredSlots& slots, std::vector<ScoredHead>& heads,
+                              std::vector<double>& demands) {
   const KvShape& shape = sequence_.shape();
   const KvPolicy& policy = *rules_->method.policy;
   query_positions_ = window_ ? window_->positions() : std::vector<int32_t>();
@@ -240,12 +261,9 @@ Status KvRetention::score_all(std::vector<ScoredHead>& heads, std::vector<double
     demands.push_back(0);
     for (int head = 0; head < shape.kv_heads; ++head) {
       ScoredHead& scored = heads.emplace_back();
-      const size_t slots = sequence_.slots(layer, head);
-      scored.positions.reserve(slots - sequence_.demoted(layer, head));
-      for (size_t i = sequence_.demoted(layer, head); i < slots; ++i)
-        scored.positions.push_back(sequence_.position(layer, head, i));
+      scored.positions = slots.positions(heads.size() - 1);
       scored.scores.resize(scored.positions.size());
-      GODWIT_ASSIGN(const KvHeadView known, view(layer, head, scored.positions, seen));
+      GODWIT_ASSIGN(const KvHeadView known, view(layer, head, slots, seen));
       policy.score(known, scored.scores);
       if (const KvFormat& format = rules_->format; format.demotes)
         protect(known, static_cast<size_t>(format.open_first), static_cast<size_t>(format.open_last), scored.scores);
@@ -293,18 +311,18 @@ Status KvRetention::read_keys_values(int layer, int head) {
   return {};
 }
 
-Status KvRetention::drop(std::span<const ScoredHead> heads, std::span<const std::vector<uint32_t>> kept) {
+Status KvRetention::drop(const GatheredSlots& slots, std::span<const std::vector<uint32_t>> kept) {
   const KvShape& shape = sequence_.shape();
   const KvPolicy& policy = *rules_->method.policy;
   for (int layer = 0; layer < shape.layers; ++layer) {
     for (int head = 0; head < shape.kv_heads; ++head) {
       const auto h = static_cast<size_t>(layer * shape.kv_heads + head);
-      const std::vector<uint32_t>& stay = kept[h];
-      if (stay.size() == sequence_.slots(layer, head)) continue;
+      if (kept[h].size() == slots.positions(h).size()) continue;
       settled_ = sequence_.next_position();
+      const std::vector<uint32_t> stay = slots.own(h, kept[h]);
       MergedSlots merged;
       if (policy.merges()) {
-        GODWIT_ASSIGN(const KvHeadView known, view(layer, head, heads[h].positions, seen_[static_cast<size_t>(layer)]));
+        GODWIT_ASSIGN(const KvHeadView known, view(layer, head, slots, seen_[static_cast<size_t>(layer)]));
         merged = merge_slots(known, stay, policy.merge(known, stay));
       }
       if (KvOutcome outcome = sequence_.retain(layer, head, stay); !outcome) return no_memory_for("dropping", outcome);

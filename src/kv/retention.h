@@ -5,6 +5,9 @@
 // Neither can be undone: forgetting tokens that came before one is exact only if the sequence is computed anew, see
 // shortest_exact(). With a trigger that fires every n tokens, a sequence never holds more than the budget and the
 // larger of n and one chunk (KvRetentionRules::residence).
+//
+// Of a sequence that several processes keep together, each holds its share to the budget of all: they tell each other
+// what the policy wants to know of slots, score all of them alike, and each drops its own. They take the same steps.
 #pragma once
 
 #include <optional>
@@ -12,6 +15,7 @@
 #include "kv/attention_observer.h"
 #include "kv/attention_totals.h"
 #include "kv/budget.h"
+#include "kv/gathered_slots.h"
 #include "kv/policy.h"
 #include "kv/query_window.h"
 #include "kv/select.h"
@@ -50,6 +54,8 @@ struct KvRetentionRules {
   // Whether what is dropped depends on how tokens are cut into steps: whoever wants a Session's results takes its
   // steps, which end at multiples of prefill_chunk and at the prompt's end, and then have one token each.
   bool by_pieces() const { return trigger.every > 0 || method.policy->needs().queries == KvNeeds::Queries::kAll; }
+  // Whether several processes can keep the rules together, and if not, why.
+  Status over_ranks() const;
   // How many tokens at the beginning of a prompt a sequence may take from another and come to the same: those before
   // the first look, but for the queries that a look wants to have seen.
   size_t shareable(size_t prompt_tokens) const;
@@ -60,8 +66,9 @@ struct KvRetentionRules {
 
 class KvRetention final : public AttentionObserver {
  public:
-  // Both live as long as this.
-  KvRetention(std::shared_ptr<const KvRetentionRules> rules, KvSequence& sequence);
+  // All live as long as this. `peers` has the other shares of the sequence; null: it is whole. REQUIRES of peers:
+  // rules.over_ranks() is well.
+  KvRetention(std::shared_ptr<const KvRetentionRules> rules, KvSequence& sequence, KvPeers* peers = nullptr);
   // The same state for a fork of the sequence.
   KvRetention(const KvRetention& other, KvSequence& fork);
   KvRetention(const KvRetention&) = delete;
@@ -89,18 +96,20 @@ class KvRetention final : public AttentionObserver {
   void forget(int32_t end_position);  // after truncate()
 
  private:
-  bool over_budget() const;
+  bool over_budget(const GatheredSlots& slots) const;
   Status apply();
+  Status look();
   // What is known of a head; `seen` is what the window's queries attend to in its layer.
-  Result<KvHeadView> view(int layer, int head, std::span<const int32_t> positions, std::span<const KvSlotStats> seen);
-  Status score_all(std::vector<ScoredHead>& heads, std::vector<double>& demands);
+  Result<KvHeadView> view(int layer, int head, const GatheredSlots& slots, std::span<const KvSlotStats> seen);
+  Status score_all(const GatheredSlots& slots, std::vector<ScoredHead>& heads, std::vector<double>& demands);
   Status read_keys_values(int layer, int head);
-  Status drop(std::span<const ScoredHead> heads, std::span<const std::vector<uint32_t>> kept);
+  Status drop(const GatheredSlots& slots, std::span<const std::vector<uint32_t>> kept);
   Status demote(std::span<const ScoredHead> heads, std::span<const std::vector<uint32_t>> kept);
 
   std::shared_ptr<const KvRetentionRules> rules_;
   KvNeeds needs_;
   KvSequence& sequence_;
+  KvPeers* peers_ = nullptr;
   std::optional<QueryWindow> window_;
   std::optional<AttentionTotals> totals_;
   int since_ = 0;        // tokens since the last look

@@ -5,8 +5,9 @@
 
 namespace godwit {
 
-KvSequence::KvSequence(KvPool& pool, KvShape shape) : pool_(pool), shape_(shape) {
+KvSequence::KvSequence(KvPool& pool, KvShape shape, KvShare share) : pool_(pool), shape_(shape), share_(share) {
   GODWIT_CHECK(shape.layers > 0 && shape.kv_heads > 0);
+  GODWIT_CHECK(share.place >= -1 && share.place < share.ranks);
   heads_.resize(static_cast<size_t>(shape.layers) * static_cast<size_t>(shape.kv_heads));
   for (size_t i = 0; i < heads_.size(); ++i) heads_[i].layer = static_cast<int>(i) / shape.kv_heads;
   pool_.add_holder(this);
@@ -15,8 +16,10 @@ KvSequence::KvSequence(KvPool& pool, KvShape shape) : pool_(pool), shape_(shape)
 KvSequence::KvSequence(const KvSequence& other)
     : pool_(other.pool_),
       shape_(other.shape_),
+      share_(other.share_),
       heads_(other.heads_),
       next_position_(other.next_position_),
+      settled_(other.settled_),
       demoted_at_(other.demoted_at_) {
   GODWIT_CHECK(!other.sealing(), "a fork amid a step");
   for (const Head& head : heads_)
@@ -107,28 +110,43 @@ bool KvSequence::holds_alone() const {
                      [&](const Head& head) { return std::any_of(head.pages.begin(), head.pages.end(), alone); });
 }
 
+size_t KvSequence::sealed_end(size_t slots, int32_t next_position) const {
+  const KvFormat& format = pool_.format();
+  return share_.whole() ? format.sealed_end(slots)
+                        : share_.pages_of(format.sealed_end(static_cast<size_t>(next_position)));
+}
+
 KvNeed KvSequence::append_need(int tokens, int32_t first_position) const {
   KvNeed need;
-  if (tokens == 0) return need;
   const KvFormat& format = pool_.format();
+  const int32_t end = first_position + tokens;
+  const std::vector<KvShare::Run> runs = share_.runs(first_position, end, format.page_tokens);
+  std::vector<bool> gaps;  // pages from the last one on: whether positions are not consecutive there
   for (const Head& head : heads_) {
-    const uint32_t count = head.count + static_cast<uint32_t>(tokens);
+    const size_t first = head.count / page_tokens();
+    uint32_t count = head.count;
+    int32_t next = count > 0 ? position(head, count - 1) + 1 : 0;
+    gaps.clear();
+    for (const KvShare::Run& run : runs) {
+      gaps.resize(count / page_tokens() - first + 1);
+      if (count % page_tokens() != 0 && next != run.begin) gaps.back() = true;
+      count += static_cast<uint32_t>(run.end - run.begin);
+      next = run.end;
+    }
+    const auto gap = [&](size_t page) { return page >= first && page - first < gaps.size() && gaps[page - first]; };
+    const auto was_explicit = [&](size_t page) {
+      return page < head.pages.size() && pool_.is_explicit(head.pages[page]);
+    };
     const size_t page_bytes = pool_.page_bytes(head.layer, format.seals);
     need.page_bytes += (pages_for(count) - head.pages.size()) * page_bytes;
-    for (size_t i = format.sealed_end(head.count); format.seals && i < format.sealed_end(count); ++i) {
+    for (size_t i = sealed_end(head.count, next_position_); format.seals && i < sealed_end(count, end); ++i) {
       need.page_bytes += pool_.page_bytes(head.layer, false);
-      const bool partial = i + 1 == head.pages.size() && head.count % page_tokens() != 0;
-      const bool gap = partial && position(head, head.count - 1) + 1 != first_position;
-      need.aux += i < head.pages.size() && (gap || pool_.is_explicit(head.pages[i])) ? 1 : 0;
+      need.aux += gap(i) || was_explicit(i) ? 1 : 0;
     }
-    if (head.count % page_tokens() == 0) continue;
-    const PageId last = head.pages.back();
-    const bool gap = position(head, head.count - 1) + 1 != first_position;
-    if (pool_.shared(last)) {
-      need.page_bytes += page_bytes;
-      need.aux += gap || pool_.is_explicit(last) ? 1 : 0;
-    } else {
-      need.aux += gap && !pool_.is_explicit(last) ? 1 : 0;
+    for (size_t i = first; i < first + gaps.size(); ++i) {
+      const bool copied = i == first && i < head.pages.size() && pool_.shared(head.pages[i]);
+      need.page_bytes += copied ? page_bytes : 0;
+      need.aux += copied ? (gap(i) || was_explicit(i)) : (gap(i) && !was_explicit(i));
     }
   }
   return need;
@@ -137,14 +155,12 @@ KvNeed KvSequence::append_need(int tokens, int32_t first_position) const {
 KvOutcome KvSequence::append(int tokens, int32_t first_position) {
   GODWIT_CHECK(tokens >= 0 && first_position >= next_position_);
   GODWIT_CHECK(int64_t{first_position} + tokens <= INT32_MAX);
-  if (tokens == 0) {
-    next_position_ = first_position;
-    return {};
-  }
   settle();
   if (size_t missing = pool_.missing_pages(append_need(tokens, first_position)); missing > 0) return {missing};
-  for (Head& head : heads_) extend(head, tokens, first_position);
-  next_position_ = first_position + tokens;
+  const int32_t end = first_position + tokens;
+  const std::vector<KvShare::Run> runs = share_.runs(first_position, end, pool_.format().page_tokens);
+  for (Head& head : heads_) extend(head, runs, end);
+  next_position_ = end;
   pool_.flush_aux();
   return {};
 }
@@ -173,23 +189,25 @@ bool KvSequence::list_column(size_t ordinal, bool open, std::vector<PageId>& pag
   return true;
 }
 
-void KvSequence::extend(Head& head, int tokens, int32_t first_position) {
-  if (const uint32_t filled = head.count % page_tokens(); filled > 0) {
-    PageId& last = head.pages.back();
-    if (pool_.shared(last)) replace_by_copy(last);
-    if (position(head, head.count - 1) + 1 != first_position) GODWIT_CHECK(pool_.make_explicit(last));
-    if (pool_.is_explicit(last)) set_free_slots(last, filled, first_position);
+void KvSequence::extend(Head& head, std::span<const KvShare::Run> runs, int32_t next_position) {
+  const size_t sealed = sealed_end(head.count, next_position_);
+  for (const KvShare::Run& run : runs) {
+    if (const uint32_t filled = head.count % page_tokens(); filled > 0) {
+      PageId& last = head.pages.back();
+      if (pool_.shared(last)) replace_by_copy(last);
+      if (position(head, head.count - 1) + 1 != run.begin) GODWIT_CHECK(pool_.make_explicit(last));
+      if (pool_.is_explicit(last)) set_free_slots(last, filled, run.begin);
+    }
+    const uint32_t count = head.count + static_cast<uint32_t>(run.end - run.begin);
+    while (head.pages.size() < pages_for(count)) {
+      const auto ahead = static_cast<int32_t>(head.pages.size() * page_tokens() - head.count);
+      std::optional<PageId> page = pool_.allocate(run.begin + ahead, pool_.format().seals, head.layer);
+      GODWIT_CHECK(page.has_value());
+      head.pages.push_back(*page);
+    }
+    head.count = count;
   }
-  const uint32_t count = head.count + static_cast<uint32_t>(tokens);
-  while (head.pages.size() < pages_for(count)) {
-    const auto ahead = static_cast<int32_t>(head.pages.size() * page_tokens() - head.count);
-    std::optional<PageId> page = pool_.allocate(first_position + ahead, pool_.format().seals, head.layer);
-    GODWIT_CHECK(page.has_value());
-    head.pages.push_back(*page);
-  }
-  if (const KvFormat& format = pool_.format(); format.seals)
-    seal(head, format.sealed_end(head.count), format.sealed_end(count));
-  head.count = count;
+  if (pool_.format().seals) seal(head, sealed, sealed_end(head.count, next_position));
 }
 
 void KvSequence::seal(Head& head, size_t begin, size_t end) {
@@ -211,6 +229,12 @@ PageId KvSequence::open_form(const Head& head, size_t ordinal) const {
   return head.twins[ordinal - head.first_twin];
 }
 
+PageId KvSequence::earlier_form(int layer, int head, size_t ordinal) const {
+  const Head& list = at(layer, head);
+  const bool both = ordinal >= list.first_twin && ordinal - list.first_twin < list.twins.size();
+  return both ? list.twins[ordinal - list.first_twin] : list.pages[ordinal];
+}
+
 bool KvSequence::sealing() const {
   return std::any_of(heads_.begin(), heads_.end(), [](const Head& head) { return !head.twins.empty(); });
 }
@@ -228,11 +252,16 @@ void KvSequence::settle() {
     for (PageId page : head.twins) pool_.unref(page);
     head.twins.clear();
   }
+  settled_ = next_position_;
 }
 
 int32_t KvSequence::shortest_exact() const {
   const KvFormat& format = pool_.format();
   if (!format.seals || format.demotes) return demoted_at_;
+  if (!share_.whole()) {  // whichever share it is
+    const size_t sealed = format.sealed_end(static_cast<size_t>(settled_));
+    return sealed == format.sealed_begin() ? 0 : static_cast<int32_t>(sealed * page_tokens()) + format.open_last;
+  }
   int32_t least = 0;
   for (const Head& head : heads_) {
     const size_t sealed = head.twins.empty() ? format.sealed_end(head.count) : head.first_twin;
@@ -277,7 +306,7 @@ void KvSequence::truncate(int32_t end_position) {
     head.count = static_cast<uint32_t>(slots_before(head, end_position));
     for (size_t i = 0; i < head.twins.size(); ++i) {
       const size_t ordinal = head.first_twin + i;
-      const bool stays = ordinal < pool_.format().sealed_end(head.count);
+      const bool stays = ordinal < sealed_end(head.count, std::min(next_position_, end_position));
       pool_.unref(stays ? head.twins[i] : std::exchange(head.pages[ordinal], head.twins[i]));
     }
     head.twins.clear();
@@ -287,6 +316,7 @@ void KvSequence::truncate(int32_t end_position) {
     if (head.count % page_tokens() > 0) pool_.touch(head.pages.back());  // what is appended now takes others' places
   }
   next_position_ = std::min(next_position_, end_position);
+  settled_ = std::min(settled_, end_position);
   demoted_at_ = std::min(demoted_at_, end_position);
 }
 
@@ -337,8 +367,8 @@ Status KvSequence::check_integrity() const {
                     head.pages.size());
     const KvFormat& format = pool_.format();
     for (size_t page = 0; page < head.pages.size(); ++page) {
-      const bool sealed =
-          format.demotes ? page < head.demoted : page >= format.sealed_begin() && page < format.sealed_end(head.count);
+      const bool sealed = format.demotes ? page < head.demoted
+                                         : page >= sealed_begin() && page < sealed_end(head.count, next_position_);
       if (is_open(head.pages[page]) != (format.seals && !sealed))
         return errorf(ErrorCode::kBadData, "layer {} head {}: page {} of {} slots has the wrong form", layer, kv_head,
                       page, head.count);

@@ -20,6 +20,10 @@
 // its first rows may still read some of them open, so that both forms stay until settle() ends the step. Slots of
 // sealed pages that get another place, or other contents, are decoded and sealed again with their new neighbours.
 //
+// Of a sequence that several processes keep together each has a *share* (share.h), with the positions of the whole.
+// What is sealed of it follows from the number of tokens of the whole sequence, and next_position() is that of all of
+// them.
+//
 // Where the format demotes, a head begins with the pages that demote() sealed, in the order in which it did. Positions
 // ascend strictly within each of them and over all open pages, which come after.
 //
@@ -33,6 +37,7 @@
 #include <vector>
 
 #include "kv/pool.h"
+#include "kv/share.h"
 
 namespace godwit {
 
@@ -49,12 +54,13 @@ struct [[nodiscard]] KvOutcome {
 
 class KvSequence final : private PageHolder {
  public:
-  KvSequence(KvPool& pool, KvShape shape);
+  KvSequence(KvPool& pool, KvShape shape, KvShare share = {});
   ~KvSequence();
   KvSequence& operator=(const KvSequence&) = delete;
 
   KvPool& pool() const { return pool_; }
   const KvShape& shape() const { return shape_; }
+  const KvShare& share() const { return share_; }
 
   // The position of the next token; without gaps also the number of tokens appended and not truncated.
   int32_t next_position() const { return next_position_; }
@@ -78,9 +84,8 @@ class KvSequence final : private PageHolder {
   bool holds_alone() const;  // a page that nobody else has, but for one who would give it up
   void count_references(PageCounts& counts) const override;
 
-  // Room in every head of every layer for `tokens` tokens at consecutive positions from next_position(), or from a
-  // later first_position: a sequence that keeps only some of its tokens passes over the others by appending none of
-  // them.
+  // Room in every head of every layer for those of the next `tokens` tokens that the share keeps, at consecutive
+  // positions from next_position() or from a later first_position on.
   KvOutcome append(int tokens) { return append(tokens, next_position_); }
   KvOutcome append(int tokens, int32_t first_position);
   // What append() would take; a scheduler may add up several.
@@ -92,6 +97,8 @@ class KvSequence final : private PageHolder {
   // Whether pages are there in both forms; which of them a step has to seal in a layer; and the end of the step.
   bool sealing() const;
   void list_seals(int layer, std::vector<KvSeal>& seals) const;
+  // While sealing(), the open form of a page; else the page.
+  PageId earlier_form(int layer, int head, size_t ordinal) const;
   void settle();
 
   // One more full page in every head, shared with whoever has it: pages[layer * kv_heads + head]. They hold the next
@@ -103,6 +110,11 @@ class KvSequence final : private PageHolder {
 
   // The same contents, sharing every page.
   std::unique_ptr<KvSequence> fork() const;
+  // The same tokens with another share: pages that both have are shared, and the others hold unspecified numbers; null
+  // when the pool lacks them. REQUIRES: no step is under way, and nothing was dropped.
+  std::unique_ptr<KvSequence> reshare(KvShare share) const;
+  // Both get what the other had. REQUIRES: they are of one pool and shape, and neither is amid a step.
+  void swap(KvSequence& other);
 
   // Forgets every slot at `end_position` or later, in all heads; tokens are appended from there on. Takes no memory.
   // Before settle(), this undoes what the step sealed. REQUIRES: end_position is 0 or at least shortest_exact().
@@ -155,7 +167,10 @@ class KvSequence final : private PageHolder {
   size_t pages_for(size_t count) const { return (count + page_tokens() - 1) / page_tokens(); }
   int32_t position(const Head& head, size_t slot) const;
   size_t slots_before(const Head& head, int32_t end_position) const;
-  void extend(Head& head, int tokens, int32_t first_position);
+  void extend(Head& head, std::span<const KvShare::Run> runs, int32_t next_position);
+  // Pages [sealed_begin(), sealed_end(…)) of a head are sealed when it has so many slots and the next position is that.
+  size_t sealed_begin() const { return share_.pages_of(pool_.format().sealed_begin()); }
+  size_t sealed_end(size_t slots, int32_t next_position) const;
   void seal(Head& head, size_t begin, size_t end);
   PageId open_form(const Head& head, size_t ordinal) const;
   void replace_by_copy(PageId& page);
@@ -174,8 +189,10 @@ class KvSequence final : private PageHolder {
 
   KvPool& pool_;
   KvShape shape_;
+  KvShare share_;
   std::vector<Head> heads_;  // [layers, kv_heads]
   int32_t next_position_ = 0;
+  int32_t settled_ = 0;     // next_position() when pages were last there in one form only
   int32_t demoted_at_ = 0;  // next_position() at the last demote()
 };
 

@@ -71,7 +71,7 @@ void KvSequence::write_pages(const Head& head, std::span<const PageId> pages, co
 
 // Slot number order[i] becomes number i; within a page they ascend. `demoted` is Head::demoted from then on.
 KvOutcome KvSequence::retain_sealed(Head& head, std::span<const uint32_t> order, uint32_t demoted) {
-  GODWIT_CHECK(head.twins.empty(), "a drop amid a step");
+  GODWIT_CHECK(head.twins.empty() && share_.whole(), "a drop amid a step, or of a share");
   const KvFormat& format = pool_.format();
   size_t sealed_pages = 0;
   const auto opens = [&](size_t ordinal) {

@@ -16,6 +16,8 @@ class Job:
         self.env = {**godwit.env, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
     def command(self, ranks, *args):
+        if args[0] in ("run", "chat", "serve", "eval") and "--ranks" not in args:
+            args = (*args, "--ranks", str(ranks))  # or short prompts would be one rank's
         return ["mpirun", "-n", str(ranks), "--oversubscribe", "--bind-to", "none", self.godwit.path, *args]
 
     def process(self, ranks, *args, stdin=b""):

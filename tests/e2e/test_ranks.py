@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import subprocess
 import time
 
 import pytest
@@ -37,6 +38,35 @@ def test_8_bit_kv_and_small_chunks(job, godwit):
     assert "ranks" not in want
 
 
+@pytest.mark.parametrize("codec", ["kivi", "q4:first=64,last=128", "mustafar", "ksort"])
+def test_codecs_that_seal_pages(job, godwit, codec):
+    args = ["run", "-p", story(110), "-n", "70", "--kv-codec", codec, "--json"]
+    got, want = json.loads(job(3, *args)), json.loads(godwit(*args))
+    assert got["tokens"] == want["tokens"]
+    assert got["ring"].endswith("over mpi")
+
+
+@pytest.mark.parametrize("policy,budget", [("streaming", "256"), ("random", "30%"), ("infinipot", "512")])
+def test_policies_whose_scores_all_ranks_can_know(job, godwit, policy, budget):
+    args = ["run", "-p", story(110), "-n", "8", "--kv-policy", policy, "--kv-budget", budget, "--json"]
+    got, want = json.loads(job(2, *args)), json.loads(godwit(*args))
+    assert got["tokens"] == want["tokens"]
+    assert got["ring"].startswith("pass-q")
+
+
+def test_prompts_and_answers_have_ranks_of_their_own(job, godwit):
+    args = ["run", "-p", story(110), "-n", "8", "--json"]
+    want = json.loads(godwit(*args))["tokens"]
+    for prefill, decode in [(3, 1), (1, 3), (2, 2)]:
+        for more in [[], ["--kv-codec", "kivi"]]:
+            got = json.loads(job(3, *args, *more, "--ranks", str(prefill), "--decode-ranks", str(decode)))
+            assert (got["prefill_ranks"], got["decode_ranks"]) == (prefill, decode)
+            assert got["tokens"] == (json.loads(godwit(*args, *more))["tokens"] if more else want)
+    done = subprocess.run(job.command(2, *args)[:-2], capture_output=True, env=job.env, timeout=300)
+    got = json.loads(done.stdout)
+    assert got["tokens"] == want and got["prefill_ranks"] in (1, 2)
+
+
 def test_eval_and_bench_work_too(job, godwit, tmp_path):
     text = tmp_path / "text"
     text.write_text(story(230))
@@ -62,6 +92,13 @@ def test_bench_ring_counts_what_the_formulas_say(job):
     assert rows[1]["steps_pass_q"] == 0 and rows[2]["steps_pass_q"] == rows[2]["steps"]
 
 
+def test_bench_ring_counts_pages_in_the_form_they_travel_in(job):
+    for ring in ["pass-kv", "pass-q"]:
+        args = ["bench", "ring", "-p", "1100", "-d", "1024", "--rings", ring, "--kv-codec", "kivi:last=128", "--json"]
+        (row,) = json.loads(job(2, *args))
+        assert row["sent_bytes"] == pytest.approx(row["formula_bytes"], rel=0.02), ring
+
+
 def test_the_sweep_says_what_the_choice_lost(job):
     rows = json.loads(job(2, "bench", "ring", "-p", "1024", "-t", "1", "--sweep", "5,100", "--json"))
     assert [row["new_tokens"] for row in rows] == [51, 1024]
@@ -75,7 +112,8 @@ def test_the_sweep_says_what_the_choice_lost(job):
 
 def test_errors_are_said_once(job):
     for args, code, mention in [
-        (["run", "-p", "hi", "--kv-policy", "streaming", "--kv-budget", "64"], 1, "does not work over 2 ranks"),
+        (["run", "-p", "hi", "--kv-policy", "h2o", "--kv-budget", "64"], 1, "'h2o' does not work over 2 ranks: it adds up"),
+        (["run", "-p", "hi", "--ranks", "3"], 2, "3 ranks were asked for, and there are 2"),
         (["run", "-p", "hi", "--ring", "pass-x"], 2, "there is no ring 'pass-x'"),
         (["run", "-p", "hi", "--link", "fast"], 2, "--link fast is not"),
         (["bench", "ring", "--sweep", "0,10"], 2, "--sweep takes percents"),

@@ -1,0 +1,117 @@
+// KV policies over several ranks, here threads: the entries that one process would keep stay, and the answers are its.
+// Sums over ranks round otherwise than sums over segments; where all numbers have 32 bits, by little.
+#include <filesystem>
+#include <fstream>
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "engine/test_ranks.h"
+
+namespace godwit {
+namespace {
+
+using namespace engine_test;
+
+EngineOptions with_policy(std::string policy, std::string budget, std::string trigger) {
+  EngineOptions options = options_for("qwen3");
+  options.kv_policy = std::move(policy);
+  options.kv_budget = std::move(budget);
+  options.kv_trigger = std::move(trigger);
+  options.prefill_chunk = 128;
+  options.threads = 1;
+  options.kv_codec = "f32";
+  options.simd = "SCALAR";
+  return options;
+}
+
+struct Numbers {
+  std::vector<TokenId> tokens;
+  std::vector<float> logprobs;
+};
+
+// Turns, a fork, and a cut to before what was dropped.
+Numbers talk(const Engine& engine) {
+  Numbers numbers;
+  const auto say = [&](Session& session, const std::vector<TokenId>& tokens, int count) {
+    append(session, tokens);
+    for (TokenId token : value_of(session.generate(greedy(count))).tokens) numbers.tokens.push_back(token);
+    for (const TokenScore& score : value_of(session.score(prompt(3, 5)))) numbers.logprobs.push_back(score.logprob);
+  };
+  Session session = engine.start();
+  say(session, prompt(1290), 30);
+  Session fork = session.fork();
+  say(fork, prompt(90, 7), 4);
+  say(session, prompt(400, 3), 4);
+  session.truncate(1000);
+  say(session, prompt(40, 9), 4);
+  return numbers;
+}
+
+void expect_near(const Numbers& got, const Numbers& want, const std::string& what) {
+  EXPECT_EQ(got.tokens, want.tokens) << what;
+  ASSERT_EQ(got.logprobs.size(), want.logprobs.size());
+  for (size_t i = 0; i < want.logprobs.size(); ++i) EXPECT_NEAR(got.logprobs[i], want.logprobs[i], 2e-3) << what;
+}
+
+TEST(PoliciesOverRanks, WhatStaysIsWhatOneProcessKeeps) {
+  const auto gates = std::filesystem::path(testing::TempDir()) / fmt::format("gates{}.json", getpid());
+  std::ofstream(gates) << R"({"format": "godwit.duo-gates.1", "sinks": 2, "recent": 80, "gates": [[1], [0]]})";
+  const Numbers whole = talk(open(with_policy("", "", "")));
+  for (const auto& [policy, budget, trigger] :
+       {std::tuple<std::string, const char*, const char*>{"streaming", "200", "chunk"},
+        {"streaming", "30%", "prefill"},
+        {"random", "25%", "prefill"},
+        {"random:seed=3", "300", "256"},
+        {"infinipot", "256", "chunk"},
+        {"duo:gates=" + gates.string(), "", ""}}) {
+    const std::string what = fmt::format("{} {} {}", policy, budget, trigger);
+    const Numbers want = talk(open(with_policy(policy, budget, trigger)));
+    EXPECT_NE(want.logprobs, whole.logprobs) << what;
+    for (int count : {2, 3})
+      expect_all_well(with_ranks(count, [&, policy = policy, budget = budget, trigger = trigger](auto ranks) {
+        const Engine engine = open(over(ranks, with_policy(policy, budget, trigger)));
+        expect_near(talk(engine), want, what);
+        EXPECT_EQ(engine.info().kv_bytes_in_use, 0U);
+      }));
+  }
+}
+
+TEST(PoliciesOverRanks, AWholeBudgetGivesTheBitsOfOneProcess) {
+  const Numbers want = talk(open(with_policy("", "", "")));
+  expect_all_well(with_ranks(3, [&](auto ranks) {
+    const Numbers got = talk(open(over(ranks, with_policy("streaming", "100%", "chunk"))));
+    EXPECT_EQ(got.tokens, want.tokens);
+    EXPECT_EQ(got.logprobs, want.logprobs);
+  }));
+}
+
+TEST(PoliciesOverRanks, MemoryIsFreedOnEveryRank) {
+  expect_all_well(with_ranks(2, [&](auto ranks) {
+    const Engine engine = open(over(ranks, with_policy("random", "10%", "prefill")));
+    Session session = engine.start();
+    append(session, prompt(2000));
+    ASSERT_TRUE(session.prefill().has_value());
+    // 200 entries a head in two layers, 10 pages and less than two that are not full; positions stand beside them.
+    constexpr uint64_t kPage = 64 * 32 * 8 + 512;
+    EXPECT_GE(session.kv_bytes(), 2U * 4 * kPage);
+    EXPECT_LE(session.kv_bytes(), 2U * 5 * kPage);
+    EXPECT_LE(engine.info().kv_bytes_in_use, 2U * 3 * kPage);  // of rank 0
+  }));
+}
+
+TEST(PoliciesOverRanks, OthersAreRefusedWithTheReason) {
+  expect_all_well(with_ranks(2, [&](auto ranks) {
+    for (const auto& [policy, why] :
+         {std::pair("h2o", "adds up what every query attends to"), {"chelsea", "merges entries"}})
+      expect_error(Engine::open(over(ranks, with_policy(policy, "50%", ""))), ErrorCode::kUnsupported,
+                   fmt::format("KV policy '{}' does not work over 2 ranks: it {}", policy, why));
+    EngineOptions sealing = over(ranks, with_policy("streaming", "50%", ""));
+    sealing.kv_codec = "q4:last=64";
+    expect_error(Engine::open(sealing), ErrorCode::kUnsupported, "sealed by the number of entries");
+    EXPECT_EQ(cold(open(over(ranks)), prompt(40), 3).size(), 3U);  // and goes on
+  }));
+}
+
+}  // namespace
+}  // namespace godwit
