@@ -181,7 +181,7 @@ TEST(ServicePolicy, RequestsChooseWhatIsAllowed) {
 // As the operator's budget is: bytes count pages of one size.
 TEST(ServicePolicy, BytesAreRefusedWhereLayersDiffer) {
   const auto service = [](const char* bits, const KvAllowance& kv) {
-    return Service::start(open(with({"", "", "", true, bits})), {.kv = kv});
+    return Service::start(open(with({"", "", "", bits})), {.kv = kv});
   };
   const auto submit = [](Service& to, const char* budget) {
     return to.submit(
