@@ -206,13 +206,16 @@ TEST(SealedKvEngine, RequestsGiveWayAndAnswersStayTheSame) {
   options.kv_budget_bytes = uint64_t{20} * (12 * 4608 + 12 * 16384);
   const Engine engine = open(options);
   auto service = value_of(Service::start(engine, {.most_running = 6}));
-  std::vector<std::future<std::vector<TokenId>>> answers;
-  for (uint32_t i = 0; i < 6; ++i)
-    answers.push_back(std::async(std::launch::async, [&service, i] {
-      int cached = 0;
-      return ask(*service, prompt(100 + 30 * i, i + 1), cached, 150);
-    }));
-  for (uint32_t i = 0; i < 6; ++i) EXPECT_EQ(answers[i].get(), cold(alone, prompt(100 + 30 * i, i + 1), 150)) << i;
+  // On a busy machine some may be answered before the others come.
+  for (int round = 0; round < 20 && service->stats().gave_way == 0; ++round) {
+    std::vector<std::future<std::vector<TokenId>>> answers;
+    for (uint32_t i = 0; i < 6; ++i)
+      answers.push_back(std::async(std::launch::async, [&service, i] {
+        int cached = 0;
+        return ask(*service, prompt(100 + 30 * i, i + 1), cached, 150);
+      }));
+    for (uint32_t i = 0; i < 6; ++i) EXPECT_EQ(answers[i].get(), cold(alone, prompt(100 + 30 * i, i + 1), 150)) << i;
+  }
   EXPECT_GT(service->stats().gave_way, 0U);
 }
 
