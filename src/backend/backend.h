@@ -42,8 +42,9 @@ struct RopeArgs {
 };
 
 // What a step is for. A back-end may multiply quantized weights in another way for each (the targets AMX_BF16 and
-// AMX_INT8 do: operands of bf16, or of 8 bits per 256 values, in prefill, activations of 8 bits per 32 in decode; others
-// ignore it). Rows of one phase have the same bits whatever else is in the call; the two phases differ by rounding.
+// AMX_INT8 do: operands of bf16, or of 8 bits per 256 values, in prefill, activations of 8 bits per 32 in decode;
+// others ignore it). Rows of one phase have the same bits whatever else is in the call; the two phases differ by
+// rounding.
 enum class Phase : uint8_t {
   kPrefill,  // tokens that are given: prompts and scoring
   kDecode,   // tokens that were sampled, one per sequence and step
