@@ -101,7 +101,7 @@ TEST(RingAttention, PagesAreSealedAsOnOneRank) {
   by_dim.k_by_dim = true;
   numbers.seals = true;
   numbers.k_keep = numbers.v_keep = 16;
-  for (KvFormat format : {codes, by_dim, numbers}) {
+  for (const KvFormat& format : {codes, by_dim, numbers}) {
     for (const auto& [first, last] : {std::pair(0, 0), std::pair(16, 32), std::pair(304, 288)}) {
       RingCase c;
       c.ranks = 3;

@@ -51,7 +51,7 @@ inline EngineOptions small_engine(int chunk = 64) {
   return options;
 }
 
-inline std::unique_ptr<Service> serve(const Engine& engine, ServiceOptions options = {}) {
+inline std::unique_ptr<Service> serve(const Engine& engine, const ServiceOptions& options = {}) {
   return value_of(Service::start(engine, options));
 }
 

@@ -15,7 +15,7 @@ std::string path_of(const char* name) {
 }
 
 std::string million_file(int64_t heads, int64_t head_dim, uint32_t width, float number = 0.5f) {
-  const std::string path = path_of("codec_tables.gguf");
+  std::string path = path_of("codec_tables.gguf");
   const auto numbers = static_cast<size_t>(heads * head_dim * 256);
   EXPECT_TRUE(write_codec_tables("million", "a test", {{"width", width}},
                                  {{"k", {heads, head_dim, 256}, std::vector<float>(numbers, number)},
