@@ -55,7 +55,7 @@ void RingAttention::post_round(const LayerCall& call, Stretch round, size_t inde
   for (int reader : now_->readers) (shared_.reads(reader, me()) ? near : far).push_back(reader);
   std::byte* ids = near.empty() ? nullptr : half.out_ids.payload(near_bytes).data();
   std::byte* sealed = far.empty() ? nullptr : half.out.payload(far_bytes).data();
-  std::byte* open = sealed + count.sealed * page_bytes(call.layer);
+  std::byte* open = far.empty() ? nullptr : sealed + count.sealed * page_bytes(call.layer);
   for (int32_t segment = round.begin; segment < round.end; ++segment) {
     if (own_shards().keeper(segment) != me()) continue;
     const SegmentPages kept = kept_segment(call.layer, segment);
