@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include "backend/backend.h"
 #include "engine/test_ranks.h"
 
 namespace godwit {
@@ -21,7 +22,7 @@ EngineOptions with_policy(std::string policy, std::string budget, std::string tr
   options.prefill_chunk = 128;
   options.threads = 1;
   options.kv_codec = "f32";
-  options.simd = "SCALAR";
+  options.simd = cpu_simd_targets().back();  // in fp32
   return options;
 }
 
