@@ -21,22 +21,8 @@ EngineOptions with_degrees(std::shared_ptr<Ranks> ranks, int prefill, int decode
   return options;
 }
 
-std::vector<float> talk(const Engine& engine) {
-  std::vector<float> numbers;
-  const auto say = [&](Session& session, const std::vector<TokenId>& tokens, int count) {
-    append(session, tokens);
-    for (TokenId token : value_of(session.generate(greedy(count))).tokens) numbers.push_back(static_cast<float>(token));
-    for (const TokenScore& score : value_of(session.score(prompt(3, 5)))) numbers.push_back(score.logprob);
-    numbers.push_back(static_cast<float>(session.kv_bytes()));
-  };
-  Session session = engine.start();
-  say(session, prompt(1290), 5);
-  Session fork = session.fork();
-  say(fork, prompt(90, 7), 4);
-  say(session, prompt(400, 3), 4);
-  session.truncate(1000);
-  say(session, prompt(40, 9), 4);
-  return numbers;
+Talk talk(const Engine& engine) {
+  return engine_test::talk(engine, 5, 400);
 }
 
 TEST(RankDegrees, AnyTwoGiveTheBitsOfOneProcess) {

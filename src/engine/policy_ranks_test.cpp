@@ -26,30 +26,11 @@ EngineOptions with_policy(std::string policy, std::string budget, std::string tr
   return options;
 }
 
-struct Numbers {
-  std::vector<TokenId> tokens;
-  std::vector<float> logprobs;
-};
-
-// Turns, a fork, and a cut to before what was dropped.
-Numbers talk(const Engine& engine) {
-  Numbers numbers;
-  const auto say = [&](Session& session, const std::vector<TokenId>& tokens, int count) {
-    append(session, tokens);
-    for (TokenId token : value_of(session.generate(greedy(count))).tokens) numbers.tokens.push_back(token);
-    for (const TokenScore& score : value_of(session.score(prompt(3, 5)))) numbers.logprobs.push_back(score.logprob);
-  };
-  Session session = engine.start();
-  say(session, prompt(1290), 30);
-  Session fork = session.fork();
-  say(fork, prompt(90, 7), 4);
-  say(session, prompt(400, 3), 4);
-  session.truncate(1000);
-  say(session, prompt(40, 9), 4);
-  return numbers;
+Talk talk(const Engine& engine) {
+  return engine_test::talk(engine, 30, 400);
 }
 
-void expect_near(const Numbers& got, const Numbers& want, const std::string& what) {
+void expect_near(const Talk& got, const Talk& want, const std::string& what) {
   EXPECT_EQ(got.tokens, want.tokens) << what;
   ASSERT_EQ(got.logprobs.size(), want.logprobs.size());
   for (size_t i = 0; i < want.logprobs.size(); ++i) EXPECT_NEAR(got.logprobs[i], want.logprobs[i], 2e-3) << what;
@@ -58,7 +39,7 @@ void expect_near(const Numbers& got, const Numbers& want, const std::string& wha
 TEST(PoliciesOverRanks, WhatStaysIsWhatOneProcessKeeps) {
   const auto gates = std::filesystem::path(testing::TempDir()) / fmt::format("gates{}.json", getpid());
   std::ofstream(gates) << R"({"format": "godwit.duo-gates.1", "sinks": 2, "recent": 80, "gates": [[1], [0]]})";
-  const Numbers whole = talk(open(with_policy("", "", "")));
+  const Talk whole = talk(open(with_policy("", "", "")));
   for (const auto& [policy, budget, trigger] :
        {std::tuple<std::string, const char*, const char*>{"streaming", "200", "chunk"},
         {"streaming", "30%", "prefill"},
@@ -67,7 +48,7 @@ TEST(PoliciesOverRanks, WhatStaysIsWhatOneProcessKeeps) {
         {"infinipot", "256", "chunk"},
         {"duo:gates=" + gates.string(), "", ""}}) {
     const std::string what = fmt::format("{} {} {}", policy, budget, trigger);
-    const Numbers want = talk(open(with_policy(policy, budget, trigger)));
+    const Talk want = talk(open(with_policy(policy, budget, trigger)));
     EXPECT_NE(want.logprobs, whole.logprobs) << what;
     for (int count : {2, 3})
       expect_all_well(with_ranks(count, [&, policy = policy, budget = budget, trigger = trigger](auto ranks) {
@@ -79,9 +60,9 @@ TEST(PoliciesOverRanks, WhatStaysIsWhatOneProcessKeeps) {
 }
 
 TEST(PoliciesOverRanks, AWholeBudgetGivesTheBitsOfOneProcess) {
-  const Numbers want = talk(open(with_policy("", "", "")));
+  const Talk want = talk(open(with_policy("", "", "")));
   expect_all_well(with_ranks(3, [&](auto ranks) {
-    const Numbers got = talk(open(over(ranks, with_policy("streaming", "100%", "chunk"))));
+    const Talk got = talk(open(over(ranks, with_policy("streaming", "100%", "chunk"))));
     EXPECT_EQ(got.tokens, want.tokens);
     EXPECT_EQ(got.logprobs, want.logprobs);
   }));

@@ -41,4 +41,31 @@ inline EngineOptions over(std::shared_ptr<Ranks> ranks, EngineOptions options = 
   return options;
 }
 
+// What came of a conversation.
+struct Talk {
+  std::vector<TokenId> tokens;
+  std::vector<float> logprobs;
+  std::vector<uint64_t> kv_bytes;
+  bool operator==(const Talk&) const = default;
+};
+
+// Turns that end amid pages and segments, a fork, and a cut. A first answer long enough seals pages.
+inline Talk talk(const Engine& engine, int first_answer, int second_prompt) {
+  Talk came;
+  const auto say = [&](Session& session, const std::vector<TokenId>& tokens, int count) {
+    append(session, tokens);
+    for (TokenId token : value_of(session.generate(greedy(count))).tokens) came.tokens.push_back(token);
+    for (const TokenScore& score : value_of(session.score(prompt(3, 5)))) came.logprobs.push_back(score.logprob);
+    came.kv_bytes.push_back(session.kv_bytes());
+  };
+  Session session = engine.start();
+  say(session, prompt(1290), first_answer);
+  Session fork = session.fork();
+  say(fork, prompt(90, 7), 4);
+  say(session, prompt(second_prompt, 3), 4);
+  session.truncate(1000);
+  say(session, prompt(40, 9), 4);
+  return came;
+}
+
 }  // namespace godwit::engine_test
