@@ -48,7 +48,8 @@ Status check_threads(int threads) {
   return errorf(ErrorCode::kInvalidArgument, "{} threads make no sense: give 1 to 1024, or 0 for all cores", threads);
 }
 
-ThreadPool::ThreadPool(Placement placement) : placement_(std::move(placement)) {
+ThreadPool::ThreadPool(Placement placement)
+    : placement_(std::move(placement)), ranges_(static_cast<size_t>(placement_.threads)) {
   GODWIT_CHECK(threads() >= 1 && threads() <= 1024);
   workers_.reserve(static_cast<size_t>(threads() - 1));
   for (int i = 1; i < threads(); ++i) workers_.emplace_back([this, i] { work(i); });
@@ -62,10 +63,10 @@ ThreadPool::~ThreadPool() {
 }
 
 void ThreadPool::take_items(int thread) {
-  for (;;) {
-    int64_t index = next_.fetch_add(1, std::memory_order_relaxed);
-    if (index >= count_) return;
-    call_(context_, index, thread);
+  for (int i = 0; i < ranges_in_use_; ++i) {  // its own, then those after it
+    Range& range = ranges_[static_cast<size_t>((thread + i) % ranges_in_use_)];
+    for (int64_t index; (index = range.next.fetch_add(1, std::memory_order_relaxed)) < range.end;)
+      call_(context_, index, thread);
   }
 }
 
@@ -121,7 +122,7 @@ void ThreadPool::wait_for_workers() {
   }
 }
 
-void ThreadPool::run(int64_t count, Call call, void* context) {
+void ThreadPool::run(int64_t count, int ranges, Call call, void* context) {
   if (count <= 0) return;
   std::lock_guard loop(one_loop_);
   if (count == 1 || workers_.empty()) {
@@ -130,8 +131,12 @@ void ThreadPool::run(int64_t count, Call call, void* context) {
   }
   call_ = call;
   context_ = context;
-  count_ = count;
-  next_.store(0, std::memory_order_relaxed);
+  ranges_in_use_ = ranges;
+  for (int i = 0; i < ranges; ++i) {
+    Range& range = ranges_[static_cast<size_t>(i)];
+    range.next.store(count * i / ranges, std::memory_order_relaxed);
+    range.end = count * (i + 1) / ranges;
+  }
   const auto workers = static_cast<int>(workers_.size());
   const int seats = static_cast<int>(std::min<int64_t>(count - 1, workers));
   word_.store((loop_of(word_.load()) + 1) * kLoop + static_cast<uint32_t>(seats) * kSeat);

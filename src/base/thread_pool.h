@@ -5,6 +5,9 @@
 // not defined, and no result may depend on it. fn must not throw. Calls from several threads are served one after the
 // other; calling it from inside fn is a bug.
 //
+// parallel_ranges(n, fn) gives each thread a range of its own, which it walks in order, and who is done helps the
+// others: for items that lie behind each other in memory, so that what is asked for ahead of time is what comes next.
+//
 // Loops are short (decoding one token takes some hundred), so a worker that runs out of work first watches for the next
 // loop for some microseconds and only then sleeps, and so does the caller for the last worker; a pool with more threads
 // than usable cores does not watch, since that would take a core from someone who works. Nobody waits for a worker that
@@ -43,23 +46,36 @@ class ThreadPool {
   // fn: void(int64_t index) or void(int64_t index, int thread) with thread in [0, threads()).
   template <class Fn>
   void parallel_for(int64_t count, Fn&& fn) {
-    using F = std::remove_reference_t<Fn>;
-    run(
-        count,
-        [](void* context, int64_t index, int thread) {
-          if constexpr (std::is_invocable_v<F&, int64_t, int>) {
-            (*static_cast<F*>(context))(index, thread);
-          } else {
-            (void)thread;
-            (*static_cast<F*>(context))(index);
-          }
-        },
-        const_cast<void*>(static_cast<const void*>(&fn)));
+    run(count, 1, fn);
+  }
+  template <class Fn>
+  void parallel_ranges(int64_t count, Fn&& fn) {
+    run(count, threads(), fn);
   }
 
  private:
   using Call = void (*)(void* context, int64_t index, int thread);
-  void run(int64_t count, Call call, void* context);
+  // What is left of a range of items.
+  struct alignas(64) Range {
+    std::atomic<int64_t> next{0};
+    int64_t end = 0;
+  };
+
+  template <class Fn>
+  void run(int64_t count, int ranges, Fn& fn) {
+    run(
+        count, ranges,
+        [](void* context, int64_t index, int thread) {
+          if constexpr (std::is_invocable_v<Fn&, int64_t, int>) {
+            (*static_cast<Fn*>(context))(index, thread);
+          } else {
+            (void)thread;
+            (*static_cast<Fn*>(context))(index);
+          }
+        },
+        const_cast<void*>(static_cast<const void*>(&fn)));
+  }
+  void run(int64_t count, int ranges, Call call, void* context);
   void work(int thread);
   void take_items(int thread);
   bool take_seat(uint32_t& seen);
@@ -74,8 +90,8 @@ class ThreadPool {
   // The loop at hand; written while no worker is inside.
   Call call_ = nullptr;
   void* context_ = nullptr;
-  int64_t count_ = 0;
-  alignas(64) std::atomic<int64_t> next_{0};
+  int ranges_in_use_ = 0;
+  std::vector<Range> ranges_;  // one per thread
 
   // Generation, free seats and workers inside (see thread_pool.cpp).
   alignas(64) std::atomic<uint32_t> word_{0};

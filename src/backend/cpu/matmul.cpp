@@ -55,8 +55,8 @@ class Matmul {
     if (problem_.x.empty() || problem_.out == 0) return;
     pack_x();
     std::vector<MatmulTask> tasks = make_tasks();
-    context_.pool.parallel_for(static_cast<int64_t>(tasks.size()),
-                               [&](int64_t i, int thread) { run_task(tasks[static_cast<size_t>(i)], thread); });
+    context_.pool.parallel_ranges(static_cast<int64_t>(tasks.size()),
+                                  [&](int64_t i, int thread) { run_task(tasks[static_cast<size_t>(i)], thread); });
   }
 
  private:

@@ -33,7 +33,7 @@ class Int8Matmul {
     if (first_.x.empty()) return;
     quantize();
     const std::vector<Task> tasks = make_tasks();
-    context_.pool.parallel_for(static_cast<int64_t>(tasks.size()), [&](int64_t i, int thread) {
+    context_.pool.parallel_ranges(static_cast<int64_t>(tasks.size()), [&](int64_t i, int thread) {
       const Task& task = tasks[static_cast<size_t>(i)];
       for (const MatmulProblem& problem : task.products) {
         const Product product{problem, int8_type(problem.dtype), problem.jobs[task.job], task.begin, task.end, in_};

@@ -82,8 +82,8 @@ class PanelMatmul {
     if (first_.x.empty()) return;
     pack_x();
     const std::vector<Task> tasks = make_tasks();
-    context_.pool.parallel_for(static_cast<int64_t>(tasks.size()),
-                               [&](int64_t i, int thread) { run_task(tasks[static_cast<size_t>(i)], thread); });
+    context_.pool.parallel_ranges(static_cast<int64_t>(tasks.size()),
+                                  [&](int64_t i, int thread) { run_task(tasks[static_cast<size_t>(i)], thread); });
   }
 
  private:
