@@ -56,6 +56,8 @@ void ModelFlags::add_model_to(CLI::App& group) {
       ->check(kNotEmpty);
   group.add_option("-t,--threads", options.threads, "Threads (default: all cores)");
   group.add_option("--simd", options.simd, "SIMD target, or 'reference' (default: the machine's best)");
+  group.add_flag("--map-weights", options.map_weights,
+                 "Leave weights as the file has them, in memory that processes share: slower, the same answers");
   group.add_option("-c,--ctx", options.context_tokens,
                    "Longest context in tokens (default: the model's, or what fits)");
   group.add_option("--prefill-chunk", options.prefill_chunk, "Prompt tokens computed at once")->capture_default_str();

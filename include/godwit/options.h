@@ -45,8 +45,11 @@ struct EngineOptions {
   std::string chat_template;                             // Jinja source; empty: the model's own
   std::string chat_template_name = "the chat template";  // what errors in that source call it
   bool profile = false;                                  // EngineInfo tells where the time goes
-  std::function<void(double share)> on_load;             // progress of loading, from 0 to 1
-  std::shared_ptr<Ranks> ranks;                          // null: this process alone
+  // Weights stay as the file has them, in memory that processes share, instead of being laid out anew for products; so
+  // do those of ranks that share a machine. The same results, slower.
+  bool map_weights = false;
+  std::function<void(double share)> on_load;  // progress of loading, from 0 to 1
+  std::shared_ptr<Ranks> ranks;               // null: this process alone
   RankOptions rank_options;
 };
 

@@ -139,6 +139,12 @@ class Backend {
   virtual void download(std::span<std::byte> to, const std::byte* from) = 0;
   virtual void synchronize() = 0;
 
+  // A matrix [out, in] or [experts, out, in] laid out anew for products, which alone read it then, in the bytes that it
+  // took; unpack() undoes that. Results do not change.
+  virtual bool can_pack(const Tensor& rows) const = 0;
+  virtual void pack(Tensor rows, Tensor packed) = 0;
+  virtual void unpack(Tensor packed, Tensor rows) = 0;
+
   // Rows of activations.
   virtual void embed(Tensor tokens, Tensor table, float scale, Tensor out) = 0;  // [n] i32, [vocab, dim] -> [n, dim]
   virtual void gather_rows(Tensor x, Tensor rows, Tensor out) = 0;               // out[i] = x[rows[i]]; rows [n] i32

@@ -26,6 +26,9 @@ class WrappedBackend : public Backend {
   void upload(std::byte* to, std::span<const std::byte> from) override { run(&Backend::upload, to, from); }
   void download(std::span<std::byte> to, const std::byte* from) override { run(&Backend::download, to, from); }
   void synchronize() override { inner_->synchronize(); }
+  bool can_pack(const Tensor& rows) const override { return inner_->can_pack(rows); }
+  void pack(Tensor rows, Tensor packed) override { run(&Backend::pack, rows, packed); }
+  void unpack(Tensor packed, Tensor rows) override { run(&Backend::unpack, packed, rows); }
 
   void embed(Tensor tokens, Tensor table, float scale, Tensor out) override {
     run(&Backend::embed, tokens, table, scale, out);

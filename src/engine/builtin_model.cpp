@@ -21,7 +21,7 @@ namespace godwit {
 Result<ModelSource> open_builtin_model() {
 #ifdef GODWIT_BUILTIN_MODEL
   const auto bytes = static_cast<size_t>(godwit_builtin_end - godwit_builtin_begin);
-  return ModelSource::from_memory(nullptr, {godwit_builtin_begin, bytes}, "built-in");
+  return ModelSource::from_memory(nullptr, {godwit_builtin_begin, bytes}, "built-in", true);
 #else
   return errorf(ErrorCode::kNotFound, "this build has no built-in model: name one with -m");
 #endif

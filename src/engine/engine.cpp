@@ -148,9 +148,10 @@ Status Engine::Impl::load(const ModelSource& source) {
   }
   if (options.profile) backend = make_timed_backend(std::move(backend), seconds);
   const int logit_rows = std::min(options.prefill_chunk, kMostLogitRows);
+  const int ranks_here = rank_count > 1 ? dist::mpi_local_size() : 1;
   GODWIT_ASSIGN(memory, plan_memory({.memory_bytes = backend->memory_bytes(),
                                      .ranks = rank_count,
-                                     .ranks_here = rank_count > 1 ? dist::mpi_local_size() : 1,
+                                     .ranks_here = ranks_here,
                                      .weight_bytes = weight_bytes,
                                      .workspace_bytes = Workspace::bytes(config, options.prefill_chunk, logit_rows),
                                      .context_tokens = options.context_tokens,
@@ -163,7 +164,8 @@ Status Engine::Impl::load(const ModelSource& source) {
     return errorf(ErrorCode::kBadData, "{}: the tokenizer knows {} tokens, but the model only {}", label,
                   vocabulary->tokenizer.vocab_size(), config.vocab_size);
   constraints.emplace(*vocabulary, static_cast<int>(config.vocab_size));
-  GODWIT_ASSIGN(model, Model::load(*backend, source, memory.context_tokens, options.on_load));
+  const LoadOptions load{.pack = !options.map_weights && ranks_here == 1, .progress = options.on_load};
+  GODWIT_ASSIGN(model, Model::load(*backend, source, memory.context_tokens, load));
   GODWIT_TRY(create_pool(formats));
   GODWIT_ASSIGN(workspace, Workspace::create(*backend, config, options.prefill_chunk, logit_rows));
   return {};

@@ -11,7 +11,15 @@
 namespace godwit {
 namespace {
 
-std::vector<float> numbers_of(Backend& backend, const Tensor& tensor) {
+Result<std::vector<float>> numbers_of(Backend& backend, const Tensor& stored) {
+  Tensor tensor = stored;
+  Buffer rows;
+  if (stored.packed) {
+    GODWIT_ASSIGN(rows, backend.allocate(stored.bytes()));
+    tensor.data = rows.data();
+    tensor.packed = false;
+    backend.unpack(stored, tensor);
+  }
   std::vector<std::byte> bytes(tensor.bytes());
   backend.download(bytes, tensor.data);
   std::vector<float> numbers(static_cast<size_t>(tensor.elements()));
@@ -94,11 +102,16 @@ Result<WeightBases> fit_weight_bases(const Engine& engine) {
   CodecTable rope{"rope", {heads, config.rotary_dim / 2}, {}, DType::kF32};
   for (size_t layer = 0; layer < config.layers.size(); ++layer) {
     const LayerWeights& weights = model.weights().layers[layer];
-    const std::vector<float> before = numbers_of(backend, weights.attn_norm);
-    const std::vector<float> behind = config.qk_norm ? numbers_of(backend, weights.k_norm) : std::vector<float>();
-    add_bases(numbers_of(backend, weights.k.weight), before, behind, dims, k.numbers);
-    add_bases(numbers_of(backend, weights.v.weight), before, {}, dims, v.numbers);
-    const std::vector<float> speed = numbers_of(backend, model.inv_freq(layer));
+    GODWIT_ASSIGN(const std::vector<float> before, numbers_of(backend, weights.attn_norm));
+    std::vector<float> behind;
+    if (config.qk_norm) {
+      GODWIT_ASSIGN(behind, numbers_of(backend, weights.k_norm));
+    }
+    GODWIT_ASSIGN(std::vector<float> of_k, numbers_of(backend, weights.k.weight));
+    GODWIT_ASSIGN(std::vector<float> of_v, numbers_of(backend, weights.v.weight));
+    add_bases(std::move(of_k), before, behind, dims, k.numbers);
+    add_bases(std::move(of_v), before, {}, dims, v.numbers);
+    GODWIT_ASSIGN(const std::vector<float> speed, numbers_of(backend, model.inv_freq(layer)));
     for (int head = 0; head < config.kv_heads; ++head)
       rope.numbers.insert(rope.numbers.end(), speed.begin(), speed.end());
   }

@@ -51,6 +51,14 @@ Result<std::shared_ptr<const MappedFile>> MappedFile::open(const std::filesystem
   return std::shared_ptr<const MappedFile>(new MappedFile({static_cast<const std::byte*>(address), size}));
 }
 
+void MappedFile::let_go(std::span<const std::byte> mapped) {
+  const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto begin = reinterpret_cast<uintptr_t>(mapped.data()), end = begin + mapped.size();
+  const uintptr_t first = (begin + page - 1) / page * page,
+                  last = end / page * page;  // whole pages: others may be in use
+  if (first < last) ::madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
+}
+
 MappedFile::~MappedFile() {
   ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
 }

@@ -25,6 +25,8 @@ class MappedFile {
   MappedFile& operator=(const MappedFile&) = delete;
 
   std::span<const std::byte> bytes() const { return bytes_; }
+  // Takes pages of a mapped file out of this process's memory; whoever reads them again has the system fetch them.
+  static void let_go(std::span<const std::byte> mapped);
   std::string_view text() const { return {reinterpret_cast<const char*>(bytes_.data()), bytes_.size()}; }
 
  private:

@@ -33,6 +33,9 @@ class FakeKvBackend final : public Backend {
   }
   void download(std::span<std::byte> to, const std::byte* from) override { std::memcpy(to.data(), from, to.size()); }
   void synchronize() override {}
+  bool can_pack(const Tensor&) const override { return false; }
+  void pack(Tensor, Tensor) override { absent(); }
+  void unpack(Tensor, Tensor) override { absent(); }
 
   void kv_write(const KvWriteArgs& args) override {
     const size_t bytes = row_bytes(args.format);

@@ -237,11 +237,11 @@ class Step {
 };
 
 Result<std::unique_ptr<Model>> Model::load(Backend& backend, const ModelSource& source, int64_t context_tokens,
-                                           const std::function<void(double)>& progress) {
+                                           const LoadOptions& options) {
   std::unique_ptr<Model> model(new Model(backend, source.config()));
   ModelConfig& c = model->config_;
   if (c.attention_scale == 0) c.attention_scale = static_cast<float>(1 / std::sqrt(static_cast<double>(c.head_dim)));
-  GODWIT_ASSIGN(model->weights_, load_weights(backend, source, progress));
+  GODWIT_ASSIGN(model->weights_, load_weights(backend, source, options));
   for (const RopeConfig& rope : c.ropes) {
     const RopeTable table = make_rope_table(rope, c, context_tokens);
     GODWIT_ASSIGN(Buffer buffer, backend.allocate(table.inv_freq.size() * sizeof(float)));

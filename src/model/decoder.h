@@ -68,7 +68,7 @@ class Model {
  public:
   // `context_tokens` fixes the RoPE scalings that depend on length (see make_rope_table).
   static Result<std::unique_ptr<Model>> load(Backend& backend, const ModelSource& source, int64_t context_tokens,
-                                             const std::function<void(double)>& progress = {});
+                                             const LoadOptions& options = {});
 
   const ModelConfig& config() const { return config_; }
   const ModelWeights& weights() const { return weights_; }

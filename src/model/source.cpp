@@ -31,6 +31,7 @@ std::vector<std::string> known_tensor_names(size_t layers) {
 Result<ModelSource> ModelSource::open(const std::filesystem::path& path) {
   ModelSource source;
   source.label_ = path.string();
+  source.mapped_ = true;
   std::error_code error;
   if (std::filesystem::is_directory(path, error)) {
     GODWIT_ASSIGN(HfFolder folder, HfFolder::open(path));
@@ -52,9 +53,10 @@ Result<ModelSource> ModelSource::open(const std::filesystem::path& path) {
 }
 
 Result<ModelSource> ModelSource::from_memory(std::shared_ptr<const void> owner, std::span<const std::byte> bytes,
-                                             std::string label) {
+                                             std::string label, bool mapped) {
   ModelSource source;
   source.label_ = label;
+  source.mapped_ = mapped;
   GODWIT_ASSIGN(Gguf gguf, Gguf::parse(std::move(owner), bytes, std::move(label)));
   source.gguf_ = std::make_shared<const Gguf>(std::move(gguf));
   GODWIT_ASSIGN(ConfigReader reader, ConfigReader::from_gguf(*source.gguf_, source.label_));

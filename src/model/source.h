@@ -20,9 +20,10 @@ namespace godwit {
 class ModelSource {
  public:
   static Result<ModelSource> open(const std::filesystem::path& path);
-  // A GGUF image in memory that lives as long as `owner`.
+  // A GGUF image in memory that lives as long as `owner`; `mapped`: it is part of a file, as constants of a program
+  // are.
   static Result<ModelSource> from_memory(std::shared_ptr<const void> owner, std::span<const std::byte> bytes,
-                                         std::string label);
+                                         std::string label, bool mapped = false);
 
   const std::string& label() const { return label_; }
   const ModelFamily& family() const { return *family_; }
@@ -37,6 +38,7 @@ class ModelSource {
   size_t weight_bytes() const;  // of all tensors in the file
   // Keeps the bytes of every TensorEntry alive.
   std::shared_ptr<const void> owner() const;
+  bool mapped() const { return mapped_; }  // from files, whose pages can be let go (io/mapped_file.h)
 
  private:
   ModelSource() = default;
@@ -45,6 +47,7 @@ class ModelSource {
   Result<std::vector<const TensorEntry*>> pieces(const std::string& gguf_name) const;  // empty: not there
 
   std::string label_;
+  bool mapped_ = false;
   std::shared_ptr<const Gguf> gguf_;
   std::shared_ptr<const HfFolder> folder_;
   const ModelFamily* family_ = nullptr;

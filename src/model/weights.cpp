@@ -1,7 +1,9 @@
 #include "model/weights.h"
 
+#include <algorithm>
 #include <cstring>
 
+#include "io/mapped_file.h"
 #include "tensor/quant.h"
 
 namespace godwit {
@@ -146,10 +148,45 @@ Status load_feed_forward(Loader& load, const ModelConfig& c, const std::string& 
   return {};
 }
 
+bool lies_in_file(const ModelSource& source, std::span<const Buffer> buffers, const std::byte* data) {
+  const auto owner = source.owner();
+  return source.mapped() && std::any_of(buffers.begin(), buffers.end(), [&](const Buffer& each) {
+           return data >= each.data() && data < each.data() + each.bytes && !each.memory.owner_before(owner) &&
+                  !owner.owner_before(each.memory);
+         });
+}
+
+// Lays out anew what the back-end can, all in one block of memory, and lets go of the file's pages one matrix after the
+// other, so that weights are in memory once.
+Status pack_weights(Backend& backend, const ModelSource& source, const std::function<void(double)>& progress,
+                    ModelWeights& weights) {
+  std::vector<Tensor*> matrices{&weights.output};
+  for (LayerWeights& w : weights.layers)
+    for (Tensor* each : {&w.q.weight, &w.k.weight, &w.v.weight, &w.o.weight, &w.gate.weight, &w.up.weight,
+                         &w.down.weight, &w.gate_exps, &w.up_exps, &w.down_exps})
+      matrices.push_back(each);
+  std::erase_if(matrices, [&](const Tensor* each) { return !*each || !backend.can_pack(*each); });
+  size_t bytes = 0;
+  for (const Tensor* each : matrices) bytes += each->bytes();
+  if (bytes == 0) return {};
+  GODWIT_ASSIGN(Buffer buffer, backend.allocate(bytes));
+  std::byte* to = buffer.data();
+  for (Tensor* each : matrices) {
+    const Tensor rows = *each;
+    each->data = to;
+    each->packed = true;
+    backend.pack(rows, *each);
+    to += rows.bytes();
+    if (lies_in_file(source, weights.buffers, rows.data)) MappedFile::let_go({rows.data, rows.bytes()});
+    if (progress) progress(static_cast<double>(to - buffer.data()) / static_cast<double>(bytes));
+  }
+  weights.buffers.push_back(std::move(buffer));
+  return {};
+}
+
 }  // namespace
 
-Result<ModelWeights> load_weights(Backend& backend, const ModelSource& source,
-                                  const std::function<void(double)>& progress) {
+Result<ModelWeights> load_weights(Backend& backend, const ModelSource& source, const LoadOptions& options) {
   const ModelConfig& c = source.config();
   ModelWeights weights;
   Loader load(backend, source, weights);
@@ -171,8 +208,9 @@ Result<ModelWeights> load_weights(Backend& backend, const ModelSource& source,
     }
     GODWIT_TRY(load_attention(load, c, blk, w));
     GODWIT_TRY(load_feed_forward(load, c, blk, c.layers[i].experts, w));
-    if (progress) progress(static_cast<double>(i + 1) / static_cast<double>(c.layers.size()));
   }
+  if (options.pack) GODWIT_TRY(pack_weights(backend, source, options.progress, weights));
+  if (options.progress) options.progress(1);
   return weights;
 }
 

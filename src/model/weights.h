@@ -1,4 +1,5 @@
-// A model's weights on a back-end. Matrices keep the type they have in the file; norms and biases become fp32.
+// A model's weights on a back-end. Matrices keep the type they have in the file, whether they stay where they are
+// mapped or are packed; norms and biases become fp32.
 #pragma once
 
 #include <functional>
@@ -31,8 +32,10 @@ struct ModelWeights {
   std::vector<Buffer> buffers;  // what the tensors above point into
 };
 
-// `progress` (may be empty) is called with the share of layers done.
-Result<ModelWeights> load_weights(Backend& backend, const ModelSource& source,
-                                  const std::function<void(double)>& progress);
+struct LoadOptions {
+  bool pack = true;                      // lay matrices out anew where the back-end can, in memory of this process
+  std::function<void(double)> progress;  // may be empty; called with the share that is done
+};
+Result<ModelWeights> load_weights(Backend& backend, const ModelSource& source, const LoadOptions& options);
 
 }  // namespace godwit

@@ -23,6 +23,7 @@ struct Tensor {
   int rank = 0;
   std::array<int64_t, kMaxRank> shape{1, 1, 1, 1};  // entries past rank are 1
   size_t row_stride_bytes = 0;                      // from one index of shape[0] to the next
+  bool packed = false;                              // laid out by Backend::pack() for its products alone
 
   Tensor() = default;
   Tensor(void* address, DType type, std::initializer_list<int64_t> dims)
@@ -48,7 +49,7 @@ struct Tensor {
 
   // Rows [begin, end) of the first dimension.
   Tensor slice(int64_t begin, int64_t end) const {
-    GODWIT_CHECK(begin >= 0 && begin <= end && end <= shape[0]);
+    GODWIT_CHECK(!packed && begin >= 0 && begin <= end && end <= shape[0]);
     Tensor view = *this;
     view.data += static_cast<size_t>(begin) * row_stride_bytes;
     view.shape[0] = end - begin;
@@ -56,7 +57,7 @@ struct Tensor {
   }
   // Columns [begin, end) of a matrix of plain elements.
   Tensor columns(int64_t begin, int64_t end) const {
-    GODWIT_CHECK(rank == 2 && begin >= 0 && begin <= end && end <= shape[1]);
+    GODWIT_CHECK(!packed && rank == 2 && begin >= 0 && begin <= end && end <= shape[1]);
     Tensor view = *this;
     view.data += dtype_bytes(dtype, static_cast<size_t>(begin));
     view.shape[1] = end - begin;

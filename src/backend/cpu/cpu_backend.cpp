@@ -40,6 +40,9 @@ class CpuBackend final : public Backend {
     if (!to.empty()) std::memcpy(to.data(), from, to.size());
   }
   void synchronize() override {}
+  bool can_pack(const Tensor& rows) const override { return kernels_.can_pack != nullptr && kernels_.can_pack(rows); }
+  void pack(Tensor rows, Tensor packed) override { kernels_.pack(context_, rows, packed); }
+  void unpack(Tensor packed, Tensor rows) override { kernels_.unpack(context_, packed, rows); }
 
   void embed(Tensor tokens, Tensor table, float scale, Tensor out) override {
     kernels_.embed(context_, tokens, table, scale, out);

@@ -1,11 +1,12 @@
 // Dot products of stored weights with activations of 8 bits. Needs has_avx512_bf16().
 //
-// A sum is defined once, and two kernels compute it to the bit: products of a group of 32 or 16 values are summed as
+// A sum is defined once, and three kernels compute it to the bit: products of a group of 32 or 16 values are summed as
 // whole numbers, scaled, and added to the group's place of eight or sixteen in its unit of 256, unit by unit in order;
 // then the places' sums are added in order.
 //  - A few rows of x with weights as they lie in memory: the groups are the lanes of a vector.
 //  - Many rows of x with a panel of 32 weight rows, copied so that weight rows are the lanes: no lane is ever added to
 //    another, and a weight's code is read from memory once.
+//  - Strips of 16 weight rows, laid out anew when a model is loaded (int8_strips-inl.h), with any number of rows of x.
 #pragma once
 
 #include "backend/cpu/int8_x.h"
@@ -20,12 +21,25 @@ struct Int8Weights {
 };
 
 inline constexpr size_t kDotWeightRows = 4, kDotRowsOfX = 4;
+inline constexpr size_t kStripRows = 16, kStripRowsOfX = 6;
 inline constexpr size_t kPanelWeightRows = 32, kPanelLeastRowsOfX = 4, kPanelRowsOfX = 6;
+
+// Lines are asked for these many bytes before they are needed, from memory and then from the second cache: pages end
+// the hardware's own prefetching, and the first cache has too few requests of its own under way for memory's latency.
+inline constexpr size_t kFarAhead = 8192, kAhead = 2048;
 
 // `x` has rows of `units` units; sums[x row * sums_stride + weight row].
 using Int8Dot = void (*)(const Int8Weights& weights, const XUnit* x, size_t units, float* sums, size_t sums_stride);
 using FillPanel = void (*)(const Int8Weights& weights, size_t units, std::byte* panel);
 using PanelDot = void (*)(const std::byte* panel, const XUnit* x, size_t units, float* sums, size_t sums_stride);
+
+// `first` and `stride` of weights that are packed lead to strips.
+struct StripType {
+  void (*pack)(const std::byte* rows, size_t stride, size_t units, std::byte* strip);
+  void (*unpack)(const std::byte* strip, size_t stride, size_t units, std::byte* rows);
+  PanelDot dot[kStripRowsOfX];  // for 1, 2, ... rows of x
+  FillPanel fill;
+};
 
 struct Int8Type {
   const XLayout& x;
@@ -33,6 +47,7 @@ struct Int8Type {
   size_t panel_unit_bytes;   // of a panel, aligned to 64 bytes
   FillPanel fill;
   PanelDot panel_dot[kPanelRowsOfX - kPanelLeastRowsOfX + 1];  // for kPanelLeastRowsOfX ... rows of x
+  const StripType* strips;                                     // null: stays as it lies in the file
 };
 
 // For every quantized type.

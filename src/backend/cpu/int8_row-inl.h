@@ -72,10 +72,7 @@ struct GroupSums {
   }
 };
 
-// Rows are read one after the other, as they lie in memory: four at a time would be half as fast. These many bytes
-// before they are needed, lines are asked for, from memory and then from the second cache; pages end the hardware's own
-// prefetching, and the first cache has too few requests of its own under way for all of memory's latency.
-constexpr size_t kFarAhead = 8192, kAhead = 2048;
+// Rows are read one after the other, as they lie in memory: four at a time would be half as fast.
 
 // A weight row on its way through its units, and its sums with kRows rows of x.
 template <class Type, size_t kRows>

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "backend/cpu/int8_function-inl.h"
+#include "backend/cpu/int8_strips-inl.h"
 
 GODWIT_BF16_BEGIN
 namespace godwit::cpu {
@@ -162,21 +163,46 @@ struct Rounded {
         _mm_prefetch(reinterpret_cast<const char*>(bytes + from.ahead) + line, _MM_HINT_T1);
       WeightUnit<Type> w;
       load_unit<Type>(bytes, from.count, w);
-      const Unit rounded = unit(w);
-      scales[r] = rounded.scale;
-      if constexpr (kTables) {
-        store_by_tables(w, rounded, lines, panel_rows * kInt8Block);
-      } else {
-        store_by_products(w, rounded, lines, panel_rows * kInt8Block);
-      }
+      scales[r] = store(w, lines, panel_rows * kInt8Block);
     }
   }
+
+  static void expand_strips(const WeightRows& rows, void* panel, size_t panel_rows) {
+    const WeightRows from = rows;
+    auto* lines = static_cast<std::byte*>(panel);
+    auto* scales = reinterpret_cast<float*>(lines + kUnitValues * panel_rows);
+    for (size_t row = 0; row < from.rows; row += kStripRows) {
+      const std::byte* bytes = from.first + row * from.stride + from.k / kUnitValues * Strip<Type>::kUnitBytes;
+      for (size_t line = 0; line < Strip<Type>::kUnitBytes; line += 64)
+        _mm_prefetch(reinterpret_cast<const char*>(bytes + from.ahead) + line, _MM_HINT_T1);
+      const UnitsOfStrip<Type> strip(bytes);
+      for (size_t r = row; r < std::min(row + kStripRows, from.rows); ++r)
+        scales[r] = store(strip.units[r - row], lines + r * kInt8Block, panel_rows * kInt8Block);
+    }
+  }
+
+ private:
+  static HWY_INLINE float store(const WeightUnit<Type>& w, std::byte* lines, size_t stride) {
+    const Unit rounded = unit(w);
+    if constexpr (kTables) {
+      store_by_tables(w, rounded, lines, stride);
+    } else {
+      store_by_products(w, rounded, lines, stride);
+    }
+    return rounded.scale;
+  }
 };
+
+template <class Type>
+constexpr ExpandRows strips_of() {
+  if constexpr (HasStrips<Type>) return Rounded<Type>::expand_strips;
+  return nullptr;
+}
 
 struct TileFunctions {
   template <class Type>
   static const Int8TileType& of() {
-    static constexpr Int8TileType type{Type::kX, Rounded<Type>::expand};
+    static constexpr Int8TileType type{Type::kX, Rounded<Type>::expand, strips_of<Type>()};
     return type;
   }
 };

@@ -21,6 +21,7 @@ struct Int8TileType {
   // One unit, or what is left of it: block i of row r to line i * panel_rows + r of the panel, scales[row] behind the
   // lines.
   ExpandRows expand;
+  ExpandRows expand_strips;  // null: the type has none
 };
 
 // For every quantized type.

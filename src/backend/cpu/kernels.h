@@ -55,6 +55,10 @@ struct Kernels {
   // as they come.
   void (*matmul_all)(Context&, std::span<const MatmulArgs>) = nullptr;
   void (*gated_matmul)(Context&, const MatmulArgs& gate, const MatmulArgs& up, GatedRow) = nullptr;
+  // Where a target has them: Backend's.
+  bool (*can_pack)(const Tensor&) = nullptr;
+  void (*pack)(Context&, const Tensor& rows, const Tensor& packed) = nullptr;
+  void (*unpack)(Context&, const Tensor& packed, const Tensor& rows) = nullptr;
   void (*route)(Context&, const RouteArgs&) = nullptr;
   void (*expert_matmul)(Context&, const ExpertMatmulArgs&) = nullptr;
   void (*expert_matmul_f32)(Context&, const ExpertMatmulArgs&) = nullptr;

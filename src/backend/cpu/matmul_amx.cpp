@@ -47,7 +47,9 @@ class AmxKernel {
   // One B or two, of which all but an only one are whole.
   static size_t tile_width(size_t rows, size_t all) { return rows > kTile ? kTileRows : std::min(all, kTile); }
   static size_t blocks(size_t in) { return (in + kBlock - 1) / kBlock; }
-  static ExpandRows expander(DType dtype) { return expand_rows_to_bf16(dtype); }
+  static ExpandRows expander(DType dtype, bool packed) {
+    return packed ? expand_strips_to_bf16(dtype) : expand_rows_to_bf16(dtype);
+  }
   static bool same_x(DType, DType) { return true; }
   static void pack(DType, const float* const* rows, size_t count, size_t width, size_t k, size_t end, std::byte* to) {
     for (size_t r = 0; r < count; r += kTile)

@@ -45,7 +45,10 @@ class AmxInt8Kernel {
 
   static size_t tile_width(size_t, size_t all) { return std::min(all, kTile); }
   static size_t blocks(size_t in) { return (in + kUnitValues - 1) / kUnitValues * kInt8UnitBlocks; }
-  static ExpandRows expander(DType dtype) { return int8_tile_type(dtype).expand; }
+  static ExpandRows expander(DType dtype, bool packed) {
+    const Int8TileType& type = int8_tile_type(dtype);
+    return packed ? type.expand_strips : type.expand;
+  }
   static bool same_x(DType a, DType b) { return &int8_tile_type(a).x == &int8_tile_type(b).x; }
   static void pack(DType dtype, const float* const* rows, size_t count, size_t width, size_t k, size_t end,
                    std::byte* to) {

@@ -66,7 +66,7 @@ class Avx512Kernel {
 
   static size_t tile_width(size_t rows, size_t) { return rows; }
   static size_t blocks(size_t in) { return (in + kBlock - 1) / kBlock; }
-  static ExpandRows expander(DType dtype) { return expand_rows_to_bf16(dtype); }
+  static ExpandRows expander(DType dtype, bool) { return expand_rows_to_bf16(dtype); }  // plain numbers alone come here
   static bool same_x(DType, DType) { return true; }
   static void pack(DType, const float* const* rows, size_t count, size_t width, size_t k, size_t end, std::byte* to) {
     pack_rows(rows, count, width, k, end, reinterpret_cast<uint16_t*>(to));

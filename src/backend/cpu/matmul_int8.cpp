@@ -9,7 +9,7 @@ namespace godwit::cpu {
 namespace {
 
 // From this many rows of x on, copying weights into panels costs less than it saves.
-constexpr size_t kPanelsFrom = 12;
+constexpr size_t kPanelsFrom = 12, kPanelsFromStripsFrom = 64;
 static_assert(kPanelsFrom / ((kPanelsFrom + kPanelRowsOfX) / kPanelRowsOfX) >= kPanelLeastRowsOfX);
 constexpr size_t kTaskRows = 64;  // of weights, at most; x of many rows passes by them while they are in cache
 constexpr size_t kTaskBytes = 96 * 1024;
@@ -37,7 +37,11 @@ class Int8Matmul {
       const Task& task = tasks[static_cast<size_t>(i)];
       for (const MatmulProblem& problem : task.products) {
         const Product product{problem, int8_type(problem.dtype), problem.jobs[task.job], task.begin, task.end, in_};
-        in_panels(product.job) ? run_panels(product, thread) : run_rows(product);
+        if (in_panels(product.job, problem.packed)) {
+          run_panels(product, thread);
+        } else {
+          problem.packed ? run_strips(product) : run_rows(product);
+        }
       }
     });
   }
@@ -70,8 +74,8 @@ class Int8Matmul {
     }
   }
 
-  static bool in_panels(const MatmulJob& job) {
-    return static_cast<size_t>(job.row_end - job.row_begin) >= kPanelsFrom;
+  static bool in_panels(const MatmulJob& job, bool packed) {
+    return static_cast<size_t>(job.row_end - job.row_begin) >= (packed ? kPanelsFromStripsFrom : kPanelsFrom);
   }
 
   std::vector<Task> make_tasks() const {
@@ -82,8 +86,10 @@ class Int8Matmul {
     group_.for_units([&](std::span<const MatmulProblem> products) {
       const auto out = static_cast<size_t>(products.front().out);
       for (size_t job = 0; job < first_.jobs.size(); ++job) {
-        const bool panels = in_panels(first_.jobs[job]);
-        const size_t step = panels ? kPanelWeightRows : kDotWeightRows;
+        const auto packed = [](const MatmulProblem& problem) { return problem.packed; };
+        const bool strips = std::any_of(products.begin(), products.end(), packed);
+        const bool panels = in_panels(first_.jobs[job], strips);
+        const size_t step = panels ? kPanelWeightRows : strips ? kStripRows : kDotWeightRows;
         const size_t most = panels ? kTaskRows : kTaskBytes / products.front().weight_stride;
         const size_t rows = std::clamp(std::min(share, most) / step * step, step, kTaskRows);
         for (size_t row = 0; row < out; row += rows) tasks.push_back({products, job, row, std::min(row + rows, out)});
@@ -104,13 +110,27 @@ class Int8Matmul {
     }
   }
 
+  void run_strips(const Product& product) const {
+    float sums[kStripRowsOfX * kTaskRows];
+    const auto begin = static_cast<size_t>(product.job.row_begin), end = static_cast<size_t>(product.job.row_end);
+    const size_t tiles = (end - begin + kStripRowsOfX - 1) / kStripRowsOfX;
+    for (size_t tile = 0; tile < tiles; ++tile) {  // of nearly the same size
+      const size_t x_row = begin + tile * (end - begin) / tiles;
+      const size_t x_rows = begin + (tile + 1) * (end - begin) / tiles - x_row;
+      for (size_t row = product.begin; row < product.end; row += kStripRows)
+        product.type.strips->dot[x_rows - 1](product.weights(row, kStripRows).first, x_ + x_row * units_, units_,
+                                             sums + (row - product.begin), kTaskRows);
+      TileOutputs{product.problem, x_row, x_rows}.write(sums, kTaskRows, product.begin, product.end - product.begin);
+    }
+  }
+
   void run_panels(const Product& product, int thread) const {
     const size_t panel_bytes = units_ * product.type.panel_unit_bytes;
     const size_t panels = (product.end - product.begin + kPanelWeightRows - 1) / kPanelWeightRows;
     std::byte* memory = context_.scratch(thread, panels * panel_bytes);
+    const FillPanel fill = product.problem.packed ? product.type.strips->fill : product.type.fill;
     for (size_t i = 0; i < panels; ++i)
-      product.type.fill(product.weights(product.begin + i * kPanelWeightRows, kPanelWeightRows), units_,
-                        memory + i * panel_bytes);
+      fill(product.weights(product.begin + i * kPanelWeightRows, kPanelWeightRows), units_, memory + i * panel_bytes);
     float sums[kPanelRowsOfX * kTaskRows];
     const auto begin = static_cast<size_t>(product.job.row_begin), end = static_cast<size_t>(product.job.row_end);
     const size_t tiles = (end - begin + kPanelRowsOfX - 1) / kPanelRowsOfX;

@@ -15,13 +15,13 @@
 //   kCarryFloats            sums of a panel with a tile in the kernel's own layout
 //   tile_width(rows, all)   how many rows a tile of `rows` rows is packed as, of `all` rows of x
 //   blocks(in)              that `in` values fill
-//   expander(dtype)         expands rows of weights to a panel
+//   expander(dtype, packed) expands rows of weights, or strips, to a panel
 //   pack(dtype, rows, count, width, k, end, to)   packs values [k, end) of a tile for weights of a type as
 //   [block][width]
 //                           lines, zero-padded, and then the rows' tails; same_x(a, b): the same for both types
 //   multiply(const PanelStep&)         adds a step's products, and the last writes its outputs, finish() at the latest
 //   kStreamRows, kStreamBytes, stream(const WeightStream&)   the same sums for up to kStreamRows rows of x, where
-//                           reading the weights is what takes time, with so much scratch
+//                           reading the weights is what takes time, with so much scratch; not from strips
 //   kFetchesAhead           so fast that what it reads and writes next has to be on its way
 // and lives for one task on one thread.
 #pragma once
@@ -33,6 +33,7 @@
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/matmul_int8.h"
 #include "backend/cpu/matmul_outputs.h"
+#include "backend/cpu/strips.h"
 
 namespace godwit::cpu {
 
@@ -129,7 +130,7 @@ class PanelMatmul {
     ExpandRows expand;
 
     Product(const MatmulProblem& of, const Task& in)
-        : problem(of), task(in), weight(of.jobs[in.job->index].weight), expand(Kernel::expander(of.dtype)) {}
+        : problem(of), task(in), weight(of.jobs[in.job->index].weight), expand(Kernel::expander(of.dtype, of.packed)) {}
     TileOutputs outputs(const Tile& tile) const { return {problem, tile.row, tile.rows}; }
   };
   struct Scratch {
@@ -199,7 +200,8 @@ class PanelMatmul {
     const Task& task = product.task;
     const std::span all = tiles_of(*task.job);
     if constexpr (Kernel::kStreamRows > 0) {
-      if (const Tile& tile = all.front(); all.size() == 1 && tile.rows <= Kernel::kStreamRows)
+      if (const Tile& tile = all.front();
+          all.size() == 1 && tile.rows <= Kernel::kStreamRows && !product.problem.packed)
         return Kernel(tile.width)
             .stream({product.weight, task.begin, task.end, product.expand, task.job->x.bytes, tile.width,
                      product.outputs(tile), context_.scratch(thread, Kernel::kStreamBytes)});
@@ -301,6 +303,9 @@ void matmul_in_phase(Context& context, const MatmulGroup& group) {
 
 template <class Kernel, MatmulOf kQuantizedPrompts>
 void fill_matmul_of(Kernels& table) {
+  table.can_pack = can_pack_strips;
+  table.pack = pack_strips;
+  table.unpack = unpack_strips;
   table.matmul = [](Context& context, const MatmulArgs& args) {
     const MatmulProblem problem = matmul_problem(args);
     matmul_in_phase<Kernel, kQuantizedPrompts>(context, {{&problem, 1}});

@@ -22,6 +22,7 @@ MatmulProblem matmul_problem(const MatmulArgs& args) {
   problem.bias = reinterpret_cast<const float*>(args.bias.data);
   problem.accumulate = args.accumulate;
   problem.phase = args.phase;
+  problem.packed = w.packed;
   problem.jobs.push_back({w.data, 0, x.rows()});
   for (int64_t row = 0; row < x.rows(); ++row) {
     problem.x.push_back(row_of<const float>(x, row));
@@ -46,6 +47,7 @@ MatmulProblem matmul_problem(const ExpertMatmulArgs& args) {
   problem.out = w.shape[1];
   problem.weight_stride = dtype_bytes(w.dtype, static_cast<size_t>(problem.in));
   problem.phase = args.phase;
+  problem.packed = w.packed;
 
   // A counting sort by expert; rows of one expert keep their order.
   auto id_of = [&](int64_t row) { return row_of<const int32_t>(ids, row / per_token)[row % per_token]; };

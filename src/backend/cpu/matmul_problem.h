@@ -21,6 +21,7 @@ struct MatmulProblem {
   DType dtype = DType::kF32;
   int64_t in = 0, out = 0;
   size_t weight_stride = 0;
+  bool packed = false;          // sixteen rows, which take what they took before, lie together (int8_strips-inl.h)
   std::vector<const float*> x;  // one per row, in job order
   std::vector<float*> y;
   std::vector<MatmulJob> jobs;

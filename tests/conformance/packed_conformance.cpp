@@ -1,0 +1,130 @@
+// Weights that pack() laid out anew: the bits of products with the rows they were made of, on every SIMD target.
+#include "device.h"
+
+namespace godwit::test {
+namespace {
+
+class PackedTest : public InEveryWay {
+ protected:
+  Tensor pack(const Tensor& rows) {
+    Tensor packed = device_.make({rows.elements() / rows.shape[static_cast<size_t>(rows.rank - 1)],
+                                  rows.shape[static_cast<size_t>(rows.rank - 1)]},
+                                 Floats(static_cast<size_t>(rows.elements())), rows.dtype);
+    packed.rank = rows.rank;
+    packed.shape = rows.shape;
+    packed.row_stride_bytes = rows.row_stride_bytes;
+    packed.packed = true;
+    device_->pack(rows, packed);
+    return packed;
+  }
+  Tensor weights(std::initializer_list<int64_t> dims, DType dtype, uint32_t seed) {
+    int64_t count = 1;
+    for (int64_t dim : dims) count *= dim;
+    return device_.make(dims, random_floats(static_cast<size_t>(count), seed, 0.1f), dtype);
+  }
+  Floats product(const Tensor& x, const Tensor& w) {
+    const Tensor y = device_.make({x.shape[0], w.shape[0]}, Floats(static_cast<size_t>(x.shape[0] * w.shape[0]), 7.0f));
+    device_->matmul({.x = x, .w = w, .bias = {}, .y = y, .phase = device_.phase()});
+    return device_.read(y);
+  }
+  Tensor input(int64_t rows, int64_t in) {
+    return device_.make({rows, in}, random_floats(static_cast<size_t>(rows * in), 1));
+  }
+  // Every type that the back-end packs.
+  std::vector<DType> types() {
+    std::vector<DType> found;
+    for (const DTypeInfo& info : all_dtypes())
+      if (info.dtype != DType::kI32 && device_->can_pack(Tensor(nullptr, info.dtype, {32, 512})))
+        found.push_back(info.dtype);
+    return found;
+  }
+  bool rounds() const {
+    return device_.target().find("BF16") != std::string::npos || device_.target().rfind("AMX", 0) == 0;
+  }
+
+  Device device_{GetParam()};
+};
+INSTANTIATE_TEST_SUITE_P(Ways, PackedTest, every_way(), way_name);
+
+TEST_P(PackedTest, WhatIsPackedAndWhatNot) {
+  const auto can = [&](DType dtype, std::initializer_list<int64_t> dims) {
+    return device_->can_pack(Tensor(nullptr, dtype, dims));
+  };
+  for (DType dtype : {DType::kQ4_0, DType::kQ8_0}) {
+    EXPECT_EQ(can(dtype, {32, 512}), rounds());
+    EXPECT_EQ(can(dtype, {4, 16, 256}), rounds());
+    EXPECT_FALSE(can(dtype, {40, 512}));  // not whole strips
+    EXPECT_FALSE(can(dtype, {32, 288}));  // not whole units
+    EXPECT_FALSE(can(dtype, {4, 8, 256}));
+  }
+  EXPECT_FALSE(can(DType::kF32, {32, 512}));
+  EXPECT_FALSE(can(DType::kBF16, {32, 512}));
+}
+
+// Rows of x on both sides of every border between kernels.
+TEST_P(PackedTest, ProductsKeepTheirBits) {
+  for (DType dtype : types())
+    for (int64_t in : {256, 1280})
+      for (int64_t rows : {1, 2, 3, 6, 7, 12, 17, 33, 63, 64, 100}) {
+        SCOPED_TRACE(testing::Message() << dtype_name(dtype) << ", " << in << ", rows " << rows);
+        const Tensor x = input(rows, in), w = weights({208, in}, dtype, 2);
+        expect_same(product(x, pack(w)), product(x, w));
+      }
+}
+
+TEST_P(PackedTest, UnpackingGivesTheSameBytes) {
+  for (DType dtype : types()) {
+    const Tensor w = weights({48, 768}, dtype, 3), back = weights({48, 768}, dtype, 4);
+    device_->unpack(pack(w), back);
+    std::vector<std::byte> want(w.bytes()), got(w.bytes());
+    device_->download(want, w.data);
+    device_->download(got, back.data);
+    EXPECT_EQ(got, want) << dtype_name(dtype);
+  }
+}
+
+// Gate and up may be of different types, of which one is packed.
+TEST_P(PackedTest, GroupsMayMixForms) {
+  const std::vector<DType> packs = types();
+  if (packs.empty()) return;
+  for (DType other : {DType::kQ4_0, DType::kQ8_0, DType::kQ4_K})
+    for (int64_t rows : {1, 5, 40, 70}) {
+      SCOPED_TRACE(testing::Message() << dtype_name(other) << ", rows " << rows);
+      const Tensor x = input(rows, 512), gate = weights({96, 512}, packs[0], 2), up = weights({96, 512}, other, 3);
+      std::vector<Floats> got;
+      for (const Tensor& w : {gate, pack(gate)}) {
+        const Tensor y = device_.make({rows, 96}, Floats(static_cast<size_t>(rows * 96)));
+        const Tensor spare = device_.make({rows, 96}, Floats(static_cast<size_t>(rows * 96)));
+        device_->gated_matmul({.x = x,
+                               .gate_w = w,
+                               .gate_bias = {},
+                               .up_w = up,
+                               .up_bias = {},
+                               .y = y,
+                               .spare = spare,
+                               .phase = device_.phase()});
+        got.push_back(device_.read(y));
+      }
+      expect_same(got[1], got[0]);
+    }
+}
+
+TEST_P(PackedTest, ExpertsKeepTheirBits) {
+  for (DType dtype : types()) {
+    SCOPED_TRACE(dtype_name(dtype));
+    const Tensor x = input(20, 256), w = weights({4, 48, 256}, dtype, 5);
+    std::vector<int32_t> ids;
+    for (int32_t i = 0; i < 40; ++i) ids.push_back(i * 7 % 4);
+    std::vector<Floats> got;
+    for (const Tensor& form : {w, pack(w)}) {
+      const Tensor y = device_.make({40, 48}, Floats(40 * 48));
+      device_->expert_matmul(
+          {.x = x, .w = form, .ids = device_.make_ints({20, 2}, ids), .y = y, .phase = device_.phase()});
+      got.push_back(device_.read(y));
+    }
+    expect_same(got[1], got[0]);
+  }
+}
+
+}  // namespace
+}  // namespace godwit::test
