@@ -11,18 +11,22 @@ namespace {
 template <class Type>
 struct StripRow {
   static constexpr XLayout kX = Type::kX;
+  static_assert(kX.offsets != Offsets::kAdded);
 
   // Sixteen values in the order of the row.
   static HWY_INLINE __m512 values(const WeightUnit<Type>& w, const float* scales, size_t chunk) {
     const size_t place = kX.places[chunk];
     const __m512i codes = _mm512_cvtepu8_epi32(load_16(reinterpret_cast<const uint8_t*>(w.codes) + 16 * place));
-    const __m512 level = _mm512_cvtepi32_ps(_mm512_sub_epi32(codes, _mm512_set1_epi32(kX.constant)));
-    return _mm512_mul_ps(level, _mm512_set1_ps(scales[chunk / kX.group_places()]));
+    const __m512 scale = _mm512_set1_ps(scales[chunk / kX.group_places()]);
+    if constexpr (kX.offsets == Offsets::kSubtracted)
+      return _mm512_fmsub_ps(_mm512_cvtepi32_ps(codes), scale, _mm512_set1_ps(scales[16 + chunk / kX.group_places()]));
+    return _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_sub_epi32(codes, _mm512_set1_epi32(kX.constant))), scale);
   }
 
   static HWY_INLINE void expand(const WeightUnit<Type>& w, uint16_t* to, size_t stride) {
-    alignas(32) float scales[8];
-    _mm256_store_ps(scales, w.scales);
+    alignas(64) float scales[32];  // and offsets
+    std::memcpy(scales, &w.scales, sizeof w.scales);
+    if constexpr (kX.offsets != Offsets::kNone) std::memcpy(scales + 16, &w.offsets, sizeof w.offsets);
 #pragma GCC unroll 8
     for (size_t i = 0; i < kUnitChunks; i += 2, to += stride)
       _mm512_store_si512(to, (__m512i)_mm512_cvtne2ps_pbh(values(w, scales, i + 1), values(w, scales, i)));

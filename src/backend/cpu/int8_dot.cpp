@@ -3,6 +3,7 @@
 #include "backend/cpu/int8_function-inl.h"
 #include "backend/cpu/int8_panel-inl.h"
 #include "backend/cpu/int8_row-inl.h"
+#include "backend/cpu/int8_strips-inl.h"
 
 GODWIT_BF16_BEGIN
 namespace godwit::cpu {
@@ -13,8 +14,7 @@ constexpr StripType kStripType{
     Strip<Type>::pack,
     Strip<Type>::unpack,
     {Strip<Type>::template dot<1>, Strip<Type>::template dot<2>, Strip<Type>::template dot<3>,
-     Strip<Type>::template dot<4>, Strip<Type>::template dot<5>, Strip<Type>::template dot<6>},
-    Panel<Type>::fill_from_strips};
+     Strip<Type>::template dot<4>, Strip<Type>::template dot<5>, Strip<Type>::template dot<6>}};
 
 template <class Type>
 constexpr const StripType* strips_of() {

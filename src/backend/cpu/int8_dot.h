@@ -38,7 +38,6 @@ struct StripType {
   void (*pack)(const std::byte* rows, size_t stride, size_t units, std::byte* strip);
   void (*unpack)(const std::byte* strip, size_t stride, size_t units, std::byte* rows);
   PanelDot dot[kStripRowsOfX];  // for 1, 2, ... rows of x
-  FillPanel fill;
 };
 
 struct Int8Type {

@@ -8,7 +8,7 @@
 #include <algorithm>
 
 #include "backend/cpu/int8_dot.h"
-#include "backend/cpu/int8_strips-inl.h"
+#include "backend/cpu/int8_types-inl.h"
 
 GODWIT_BF16_BEGIN
 namespace godwit::cpu {
@@ -24,25 +24,13 @@ struct Panel {
   static constexpr size_t kCellBytes = kOffsetsAt + (kOffsets ? kLine : 0);
   static constexpr size_t kUnitBytes = kGroups * kCellBytes;
 
-  // Where a unit's groups go, given the first unit's.
-  struct Cells {
-    std::byte* first;
-    size_t stride;
-    HWY_INLINE Cells(std::byte* cells, size_t unit, size_t units) {
-      const size_t chunk = unit / kChunkUnits * kChunkUnits;
-      first = cells + chunk * kUnitBytes + (unit - chunk) * kCellBytes;
-      stride = std::min(kChunkUnits, units - chunk) * kCellBytes;
-    }
-  };
-
   // Sixteen rows of a unit; `cells` is their half of the first group's cell, `stride` leads to the next group's.
-  template <class Units>
-  static HWY_INLINE void fill_unit(const Units& from, std::byte* cells, size_t stride) {
+  static void fill_unit(const std::byte* const (&rows)[16], size_t left, std::byte* cells, size_t stride) {
     alignas(64) __m512i codes[4][16];
     __m512i scales[16], offsets[16];
     for (size_t r = 0; r < 16; ++r) {
       WeightUnit<Type> w;
-      from.get(r, w);
+      load_unit<Type>(rows[r], left, w);
 #pragma GCC unroll 4
       for (size_t v = 0; v < 4; ++v) codes[v][r] = w.codes[v];
       if constexpr (kGroups == 16) {
@@ -77,32 +65,18 @@ struct Panel {
   static void fill(const Int8Weights& weights, size_t units, std::byte* panel) {
     const Int8Weights w = weights;
     for (size_t half = 0; half < kHalves; ++half) {
-      UnitsOfRows<Type> from{{}, w.in};
-      for (size_t r = 0; r < 16; ++r) from.rows[r] = w.first + std::min(16 * half + r, w.rows - 1) * w.stride;
+      const std::byte* rows[16];
+      for (size_t r = 0; r < 16; ++r) rows[r] = w.first + std::min(16 * half + r, w.rows - 1) * w.stride;
       const std::byte* next = w.first + 16 * (half + 1) * w.stride;
       std::byte* cells = panel + half * 64;
       for (size_t u = 0; u < units; ++u) {
+        const size_t chunk = u / kChunkUnits * kChunkUnits, count = std::min(kChunkUnits, units - chunk);
         for (size_t line = 0; line < 16 * Type::kUnitBytes; line += 64)
           _mm_prefetch(reinterpret_cast<const char*>(next) + line, _MM_HINT_T1);
         next += 16 * Type::kUnitBytes;
-        const Cells to(cells, u, units);
-        fill_unit(from, to.first, to.stride);
-        for (const std::byte*& row : from.rows) row += Type::kUnitBytes;
-        from.left -= kUnitValues;
-      }
-    }
-  }
-
-  // From two strips, or one.
-  static void fill_from_strips(const Int8Weights& weights, size_t units, std::byte* panel) {
-    const Int8Weights w = weights;
-    for (size_t half = 0; half < kHalves; ++half) {
-      const std::byte* strip = w.first + (kStripRows * half < w.rows ? kStripRows * half * w.stride : 0);
-      for (size_t u = 0; u < units; ++u, strip += Strip<Type>::kUnitBytes) {
-        for (size_t line = 0; line < Strip<Type>::kUnitBytes; line += 64)
-          _mm_prefetch(reinterpret_cast<const char*>(strip) + kFarAhead + line, _MM_HINT_T1);
-        const Cells to(panel + half * 64, u, units);
-        fill_unit(UnitsOfStrip<Type>(strip), to.first, to.stride);
+        fill_unit(rows, w.in - u * kUnitValues, cells + chunk * kUnitBytes + (u - chunk) * kCellBytes,
+                  count * kCellBytes);
+        for (const std::byte*& row : rows) row += Type::kUnitBytes;
       }
     }
   }

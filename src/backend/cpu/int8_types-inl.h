@@ -2,7 +2,7 @@
 //
 // A class offers kUnitBytes, the bytes of 256 values, kX, the order in which their codes come out and what is
 // subtracted from them (int8_x.h), kLargestCode, and load(). Where two vectors hold halves of the same blocks,
-// kSharedSums says so. Types of smaller blocks have kSmallBlocks; what can be laid out in strips has kStrips.
+// kSharedSums says so. Types of smaller blocks have kSmallBlocks.
 #pragma once
 
 #include <cstring>
@@ -144,7 +144,6 @@ struct SmallBlocks {
 };
 
 struct Q4_0Codes : SmallBlocks<BlockQ4_0> {
-  static constexpr bool kStrips = true;
   static constexpr int kLargestCode = 15;
   static constexpr XLayout kX{kByHalves, 8, 8};
   static HWY_INLINE void load(const std::byte* from, Unit8& w) {
@@ -185,7 +184,6 @@ struct Q5_1Codes : SmallBlocks<BlockQ5_1> {
 };
 
 struct Q8_0Codes : SmallBlocks<BlockQ8_0> {
-  static constexpr bool kStrips = true;
   static constexpr int kLargestCode = 255;
   static constexpr bool kSharedSums = false;
   static constexpr XLayout kX{kInOrder, 8, 128};

@@ -9,7 +9,7 @@ namespace godwit::cpu {
 namespace {
 
 // From this many rows of x on, copying weights into panels costs less than it saves.
-constexpr size_t kPanelsFrom = 12, kPanelsFromStripsFrom = 64;
+constexpr size_t kPanelsFrom = 12;
 static_assert(kPanelsFrom / ((kPanelsFrom + kPanelRowsOfX) / kPanelRowsOfX) >= kPanelLeastRowsOfX);
 constexpr size_t kTaskRows = 64;  // of weights, at most; x of many rows passes by them while they are in cache
 constexpr size_t kTaskBytes = 96 * 1024;
@@ -37,10 +37,10 @@ class Int8Matmul {
       const Task& task = tasks[static_cast<size_t>(i)];
       for (const MatmulProblem& problem : task.products) {
         const Product product{problem, int8_type(problem.dtype), problem.jobs[task.job], task.begin, task.end, in_};
-        if (in_panels(product.job, problem.packed)) {
-          run_panels(product, thread);
+        if (problem.packed) {
+          run_strips(product);
         } else {
-          problem.packed ? run_strips(product) : run_rows(product);
+          in_panels(product.job) ? run_panels(product, thread) : run_rows(product);
         }
       }
     });
@@ -74,8 +74,8 @@ class Int8Matmul {
     }
   }
 
-  static bool in_panels(const MatmulJob& job, bool packed) {
-    return static_cast<size_t>(job.row_end - job.row_begin) >= (packed ? kPanelsFromStripsFrom : kPanelsFrom);
+  static bool in_panels(const MatmulJob& job) {
+    return static_cast<size_t>(job.row_end - job.row_begin) >= kPanelsFrom;
   }
 
   std::vector<Task> make_tasks() const {
@@ -88,7 +88,7 @@ class Int8Matmul {
       for (size_t job = 0; job < first_.jobs.size(); ++job) {
         const auto packed = [](const MatmulProblem& problem) { return problem.packed; };
         const bool strips = std::any_of(products.begin(), products.end(), packed);
-        const bool panels = in_panels(first_.jobs[job], strips);
+        const bool panels = in_panels(first_.jobs[job]);
         const size_t step = panels ? kPanelWeightRows : strips ? kStripRows : kDotWeightRows;
         const size_t most = panels ? kTaskRows : kTaskBytes / products.front().weight_stride;
         const size_t rows = std::clamp(std::min(share, most) / step * step, step, kTaskRows);
@@ -128,9 +128,9 @@ class Int8Matmul {
     const size_t panel_bytes = units_ * product.type.panel_unit_bytes;
     const size_t panels = (product.end - product.begin + kPanelWeightRows - 1) / kPanelWeightRows;
     std::byte* memory = context_.scratch(thread, panels * panel_bytes);
-    const FillPanel fill = product.problem.packed ? product.type.strips->fill : product.type.fill;
     for (size_t i = 0; i < panels; ++i)
-      fill(product.weights(product.begin + i * kPanelWeightRows, kPanelWeightRows), units_, memory + i * panel_bytes);
+      product.type.fill(product.weights(product.begin + i * kPanelWeightRows, kPanelWeightRows), units_,
+                        memory + i * panel_bytes);
     float sums[kPanelRowsOfX * kTaskRows];
     const auto begin = static_cast<size_t>(product.job.row_begin), end = static_cast<size_t>(product.job.row_end);
     const size_t tiles = (end - begin + kPanelRowsOfX - 1) / kPanelRowsOfX;
