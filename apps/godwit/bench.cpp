@@ -236,6 +236,7 @@ void add_bench(Program& program) {
   verb->add_option("-b,--chunk", options.prefill_chunk, "Prompt tokens computed at once")->capture_default_str();
   add_kv_options(*verb, options, state->model.kv_memory);
   verb->add_option("--simd", options.simd, "SIMD target, or 'reference' (default: the machine's best)");
+  add_map_weights(*verb, options);
   verb->add_flag("--roofline", state->roofline,
                  "Measure the machine's limits, too, and print the share of them that each operation reaches");
   add_bench_ring(program, *verb);

@@ -51,13 +51,17 @@ void add_kv_options(CLI::App& to, EngineOptions& options, std::string& kv_memory
   to.add_option("--decode", options.decode, "Attention planner of generated tokens")->capture_default_str();
 }
 
+void add_map_weights(CLI::App& to, EngineOptions& options) {
+  to.add_flag("--map-weights", options.map_weights,
+              "Leave weights as the file has them, in memory that processes share: slower, the same answers");
+}
+
 void ModelFlags::add_model_to(CLI::App& group) {
   group.add_option("-m,--model", options.model, "GGUF file or Hugging Face folder (default: the built-in model)")
       ->check(kNotEmpty);
   group.add_option("-t,--threads", options.threads, "Threads (default: all cores)");
   group.add_option("--simd", options.simd, "SIMD target, or 'reference' (default: the machine's best)");
-  group.add_flag("--map-weights", options.map_weights,
-                 "Leave weights as the file has them, in memory that processes share: slower, the same answers");
+  add_map_weights(group, options);
   group.add_option("-c,--ctx", options.context_tokens,
                    "Longest context in tokens (default: the model's, or what fits)");
   group.add_option("--prefill-chunk", options.prefill_chunk, "Prompt tokens computed at once")->capture_default_str();

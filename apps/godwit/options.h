@@ -32,6 +32,7 @@ struct GenerateFlags {
 };
 
 // --kv-codec, --kv-policy, --kv-budget, --kv-trigger, --kv-memory, --prefill, --decode
+void add_map_weights(CLI::App& to, EngineOptions& options);
 void add_kv_options(CLI::App& to, EngineOptions& options, std::string& kv_memory);
 
 // Refuses an empty text, which is what an unset shell variable leaves.

@@ -25,6 +25,45 @@ TEST(ThreadPool, RunsEveryItemOnce) {
   }
 }
 
+TEST(ThreadPool, RangesRunEveryItemOnceAndInOrder) {
+  for (int threads : {1, 2, 5}) {
+    ThreadPool pool(threads);
+    for (int count : {0, 1, 2, 3, 1000}) {
+      std::vector<std::atomic<int>> hits(static_cast<size_t>(count));
+      std::vector<std::vector<int64_t>> seen(static_cast<size_t>(threads));
+      pool.parallel_ranges(count, [&](int64_t i, int thread) {
+        hits[static_cast<size_t>(i)]++;
+        seen[static_cast<size_t>(thread)].push_back(i);
+      });
+      for (auto& hit : hits) EXPECT_EQ(hit, 1);
+      for (const auto& items : seen) {  // a range of its own, then what others left: it turns back at most that often
+        int turns = 0;
+        for (size_t i = 1; i < items.size(); ++i) turns += items[i] < items[i - 1];
+        EXPECT_LT(turns, threads);
+      }
+    }
+  }
+}
+
+// Threads begin far from each other, and who has nothing left takes over from one that is stuck.
+TEST(ThreadPool, RangesBeginApartAndAreShared) {
+  ThreadPool pool(2);
+  std::atomic<int> left = 100;
+  std::vector<int64_t> first(2, -1);
+  pool.parallel_ranges(100, [&](int64_t i, int thread) {
+    int64_t& begin = first[static_cast<size_t>(thread)];
+    if (begin < 0) begin = i;
+    --left;
+    // The worker waits in its first item until the caller has done all others.
+    while (thread == 1 && begin == i && left > 0) std::this_thread::yield();
+  });
+  EXPECT_EQ(left, 0);
+  EXPECT_EQ(first[0], 0);
+  if (first[1] >= 0) {  // where it came in time
+    EXPECT_GE(first[1], 50);
+  }
+}
+
 TEST(ThreadPool, ServesLoopsFromSeveralThreads) {
   ThreadPool pool(3);
   std::atomic<int64_t> sum = 0;

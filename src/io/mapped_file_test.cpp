@@ -1,5 +1,7 @@
 #include "io/mapped_file.h"
 
+#include <fstream>
+
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -21,6 +23,29 @@ TEST(MappedFile, ReadsAndStaysAfterTheFileIsReplaced) {
   write_file(folder / "b", "other");
   std::filesystem::rename(folder / "b", folder / "a");
   EXPECT_EQ((*file)->text(), "hello");
+}
+
+// Kilobytes of this process's memory that are pages of files.
+size_t file_pages_kib() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);)
+    if (line.rfind("RssFile:", 0) == 0) return std::stoul(line.substr(8));
+  return 0;
+}
+
+TEST(MappedFile, PagesCanBeLetGoAndComeBack) {
+  TempFolder folder;
+  const std::string text(size_t{8} << 20, 'x');
+  write_file(folder / "a", text);
+  auto file = MappedFile::open(folder / "a");
+  ASSERT_TRUE(file);
+  ASSERT_EQ((*file)->text(), text);
+  const size_t before = file_pages_kib();
+  if (before == 0) GTEST_SKIP() << "the kernel does not tell";
+  MappedFile::let_go((*file)->bytes().subspan(1, text.size() - 2));
+  EXPECT_LT(file_pages_kib() + 7 * 1024, before);
+  MappedFile::let_go((*file)->bytes().first(10));  // not a page
+  EXPECT_EQ((*file)->text(), text);
 }
 
 TEST(MappedFile, ErrorsSayWhatIsWrong) {

@@ -50,11 +50,13 @@ TEST_P(PackedTest, WhatIsPackedAndWhatNot) {
   const auto can = [&](DType dtype, std::initializer_list<int64_t> dims) {
     return device_->can_pack(Tensor(nullptr, dtype, dims));
   };
-  for (DType dtype : {DType::kQ4_0, DType::kQ8_0}) {
+  for (DType dtype : {DType::kQ4_0, DType::kQ8_0, DType::kQ4_K, DType::kQ5_K, DType::kQ6_K}) {
     EXPECT_EQ(can(dtype, {32, 512}), rounds());
     EXPECT_EQ(can(dtype, {4, 16, 256}), rounds());
     EXPECT_FALSE(can(dtype, {40, 512}));  // not whole strips
-    EXPECT_FALSE(can(dtype, {32, 288}));  // not whole units
+    if (dtype_info(dtype).block_elements == 32) {
+      EXPECT_FALSE(can(dtype, {32, 288}));  // not whole units
+    }
     EXPECT_FALSE(can(dtype, {4, 8, 256}));
   }
   EXPECT_FALSE(can(DType::kF32, {32, 512}));

@@ -14,22 +14,26 @@ struct StripRow {
   static_assert(kX.offsets != Offsets::kAdded);
 
   // Sixteen values in the order of the row.
-  static HWY_INLINE __m512 values(const WeightUnit<Type>& w, const float* scales, size_t chunk) {
-    const size_t place = kX.places[chunk];
-    const __m512i codes = _mm512_cvtepu8_epi32(load_16(reinterpret_cast<const uint8_t*>(w.codes) + 16 * place));
+  static HWY_INLINE __m512 values(const int8_t* levels, const float* scales, size_t chunk) {
+    const __m512 level = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(load_16(levels + 16 * kX.places[chunk])));
     const __m512 scale = _mm512_set1_ps(scales[chunk / kX.group_places()]);
     if constexpr (kX.offsets == Offsets::kSubtracted)
-      return _mm512_fmsub_ps(_mm512_cvtepi32_ps(codes), scale, _mm512_set1_ps(scales[16 + chunk / kX.group_places()]));
-    return _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_sub_epi32(codes, _mm512_set1_epi32(kX.constant))), scale);
+      return _mm512_fmsub_ps(level, scale, _mm512_set1_ps(scales[16 + chunk / kX.group_places()]));
+    return _mm512_mul_ps(level, scale);
   }
 
   static HWY_INLINE void expand(const WeightUnit<Type>& w, uint16_t* to, size_t stride) {
+    alignas(64) int8_t levels[kUnitValues];
     alignas(64) float scales[32];  // and offsets
+#pragma GCC unroll 4
+    for (size_t v = 0; v < 4; ++v)
+      _mm512_store_si512(levels + 64 * v,
+                         _mm512_sub_epi8(w.codes[v], _mm512_set1_epi8(static_cast<char>(kX.constant))));
     std::memcpy(scales, &w.scales, sizeof w.scales);
     if constexpr (kX.offsets != Offsets::kNone) std::memcpy(scales + 16, &w.offsets, sizeof w.offsets);
 #pragma GCC unroll 8
     for (size_t i = 0; i < kUnitChunks; i += 2, to += stride)
-      _mm512_store_si512(to, (__m512i)_mm512_cvtne2ps_pbh(values(w, scales, i + 1), values(w, scales, i)));
+      _mm512_store_si512(to, (__m512i)_mm512_cvtne2ps_pbh(values(levels, scales, i + 1), values(levels, scales, i)));
   }
 };
 
