@@ -8,32 +8,71 @@ GODWIT_BF16_BEGIN
 namespace godwit::cpu {
 namespace {
 
+// A unit of a strip's rows: whole numbers, in the order of the type's codes, and what they are multiplied with.
 template <class Type>
-struct StripRow {
+struct UnitLevels {
   static constexpr XLayout kX = Type::kX;
+  static constexpr bool kOffsets = kX.offsets != Offsets::kNone;
   static_assert(kX.offsets != Offsets::kAdded);
+  using Form = typename StripLayout<Type>::Form;
+
+  alignas(64) int8_t levels[kStripRows][kUnitValues];
+  alignas(64) float scales[kX.groups][kStripRows], offsets[kOffsets ? kX.groups : 1][kStripRows];
+
+  explicit HWY_INLINE UnitLevels(const std::byte* unit) {
+    if constexpr (requires { Form::kScalesAt; }) {
+      load_small(unit);
+    } else {
+      load_super(unit);
+    }
+  }
 
   // Sixteen values in the order of the row.
-  static HWY_INLINE __m512 values(const int8_t* levels, const float* scales, size_t chunk) {
-    const __m512 level = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(load_16(levels + 16 * kX.places[chunk])));
-    const __m512 scale = _mm512_set1_ps(scales[chunk / kX.group_places()]);
-    if constexpr (kX.offsets == Offsets::kSubtracted)
-      return _mm512_fmsub_ps(level, scale, _mm512_set1_ps(scales[16 + chunk / kX.group_places()]));
+  HWY_INLINE __m512 values(size_t row, size_t chunk) const {
+    const __m512 level = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(load_16(levels[row] + 16 * kX.places[chunk])));
+    const size_t group = chunk / kX.group_places();
+    const __m512 scale = _mm512_set1_ps(scales[group][row]);
+    if constexpr (kOffsets) return _mm512_fmsub_ps(level, scale, _mm512_set1_ps(offsets[group][row]));
     return _mm512_mul_ps(level, scale);
   }
 
-  static HWY_INLINE void expand(const WeightUnit<Type>& w, uint16_t* to, size_t stride) {
-    alignas(64) int8_t levels[kUnitValues];
-    alignas(64) float scales[32];  // and offsets
+ private:
+  static HWY_INLINE __m512i level_of(__m512i codes) {
+    return _mm512_sub_epi8(codes, _mm512_set1_epi8(static_cast<char>(kX.constant)));
+  }
+
+  HWY_INLINE void load_small(const std::byte* unit) {
 #pragma GCC unroll 4
-    for (size_t v = 0; v < 4; ++v)
-      _mm512_store_si512(levels + 64 * v,
-                         _mm512_sub_epi8(w.codes[v], _mm512_set1_epi8(static_cast<char>(kX.constant))));
-    std::memcpy(scales, &w.scales, sizeof w.scales);
-    if constexpr (kX.offsets != Offsets::kNone) std::memcpy(scales + 16, &w.offsets, sizeof w.offsets);
+    for (size_t part = 0; part < Form::kGroups * Form::kLines / 16; ++part) {
+      __m512i v[16];
+#pragma GCC unroll 16
+      for (size_t i = 0; i < 16; ++i) v[i] = line_at(unit, 16 * part + i);
+      transpose(v);
+#pragma GCC unroll 16
+      for (size_t r = 0; r < kStripRows; ++r) {
+        if constexpr (Form::kNibbles) {
+          _mm512_store_si512(levels[r] + 128 * part, level_of(nibbles<0>(v[r])));
+          _mm512_store_si512(levels[r] + 128 * part + 64, level_of(nibbles<4>(v[r])));
+        } else {
+          _mm512_store_si512(levels[r] + 64 * part, level_of(v[r]));
+        }
+      }
+    }
 #pragma GCC unroll 8
-    for (size_t i = 0; i < kUnitChunks; i += 2, to += stride)
-      _mm512_store_si512(to, (__m512i)_mm512_cvtne2ps_pbh(values(levels, scales, i + 1), values(levels, scales, i)));
+    for (size_t g = 0; g < Form::kGroups; ++g) _mm512_store_ps(scales[g], Form(unit).scales(g));
+  }
+
+  HWY_INLINE void load_super(const std::byte* unit) {
+    const UnitsOfStrip<Type> from(unit);
+    const Form form(unit);
+    for (size_t r = 0; r < kStripRows; ++r)
+#pragma GCC unroll 4
+      for (size_t v = 0; v < 4; ++v) _mm512_store_si512(levels[r] + 64 * v, level_of(from.units[r].codes[v]));
+#pragma GCC unroll 16
+    for (size_t g = 0; g < kX.groups; ++g) {
+      _mm512_store_ps(scales[g], form.scales(g));
+      if constexpr (kOffsets) _mm512_store_ps(offsets[g], form.offsets(g));
+    }
   }
 };
 
@@ -46,9 +85,12 @@ void expand_strips(const WeightRows& weights, void* panel, size_t panel_rows) {
     for (size_t k = 0; k < w.count; k += kUnitValues, unit += Strip<Type>::kUnitBytes) {
       for (size_t line = 0; line < Strip<Type>::kUnitBytes; line += 64)
         _mm_prefetch(reinterpret_cast<const char*>(unit) + w.ahead + line, _MM_HINT_T1);
-      const UnitsOfStrip<Type> from(unit);
+      const UnitLevels<Type> from(unit);
       for (size_t r = 0; r < std::min(kStripRows, w.rows - row); ++r)
-        StripRow<Type>::expand(from.units[r], to + r * kBf16Block, panel_rows * kBf16Block);
+#pragma GCC unroll 8
+        for (size_t i = 0; i < kUnitChunks / 2; ++i)
+          _mm512_store_si512(to + (i * panel_rows + r) * kBf16Block,
+                             (__m512i)_mm512_cvtne2ps_pbh(from.values(r, 2 * i + 1), from.values(r, 2 * i)));
       to += kUnitValues / kBf16Block * panel_rows * kBf16Block;
     }
   }
