@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <iostream>
 #include <sstream>
@@ -71,7 +72,7 @@ void ModelFlags::add_to(CLI::App& verb) {
 }
 
 void ModelFlags::add_ranks_to(CLI::App& verb) {
-  auto* group = verb.add_option_group("ranks (with mpirun)");
+  auto* group = ranks_group = verb.add_option_group("ranks (with mpirun)");
   RankOptions& ranks = options.rank_options;
   group->add_option("--ring", ranks.ring, "What travels between ranks: pass-kv, pass-q, or auto")
       ->capture_default_str();
@@ -98,6 +99,11 @@ Result<EngineOptions> ModelFlags::read() const {
     GODWIT_ASSIGN(opened.kv_budget_bytes, parse_bytes(kv_memory));
   }
   opened.ranks = job_ranks();
+  if (ranks_group != nullptr && std::getenv("OMPI_COMM_WORLD_SIZE") == nullptr)
+    for (const CLI::Option* option : ranks_group->get_options())
+      if (option->count() > 0)
+        return errorf(ErrorCode::kInvalidArgument, "{} does nothing without mpirun, which starts the ranks",
+                      option->get_name());
   if (!link.empty()) {
     double microseconds = 0, gigabits = 0;
     char rest = 0;
@@ -109,6 +115,8 @@ Result<EngineOptions> ModelFlags::read() const {
   }
   if (!chat_template_file.empty()) {
     GODWIT_ASSIGN(opened.chat_template, read_input(chat_template_file));
+    if (opened.chat_template.empty())
+      return errorf(ErrorCode::kInvalidArgument, "{}: the chat template is empty", chat_template_file);
     opened.chat_template_name = chat_template_file;
   }
   return opened;

@@ -14,6 +14,7 @@ namespace godwit::cli {
 struct ModelFlags {
   EngineOptions options;
   std::string kv_memory, chat_template_file, link;
+  CLI::App* ranks_group = nullptr;  // null: without those options
   void add_to(CLI::App& verb);
   void add_model_to(CLI::App& group);  // all but the KV options
   void add_ranks_to(CLI::App& verb);   // for mpirun

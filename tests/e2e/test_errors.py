@@ -42,7 +42,6 @@ def test_wrong_usage_names_the_argument(godwit, arguments, word):
     "options, word",
     [
         (["--kv-codec", "q7"], "bf16, f16, f32, gear, kivi, ksort, kvtuner, million, mustafar, q4, q8, think, xquant"),
-        (["--kv-codec", ""], "bf16, f16, f32, gear, kivi, ksort, kvtuner, million, mustafar, q4, q8, think, xquant"),
         (["--kv-codec", "million"], "godwit tune million"),
         (["--kv-codec", "xquant"], "godwit tune xquant"),
         (["--kv-codec", "q4:last=100"], "multiple of 64"),
@@ -67,11 +66,46 @@ def test_wrong_usage_names_the_argument(godwit, arguments, word):
         (["--logit-bias", "999999=1"], "999999"),
         (["--stop", ""], "stop"),
         (["--system", "Be brief."], "--chat"),
+        (["--chat-template", str(MODELS / "qwen3/chat_template.jinja")], "--chat"),
+        (["--chat", "--chat-template", "/dev/null"], "/dev/null"),
+        (["--logprobs", "2"], "--json"),
+        (["--ring", "pass-kv"], "mpirun"),
+        (["--ranks", "2"], "mpirun"),
+        (["--no-overlap"], "mpirun"),
     ],
     ids=words,
 )
 def test_senseless_options_are_refused(godwit, options, word):
     assert word in godwit.refuses(2, "run", "-p", "Hello", "-n", "2", *options)
+
+
+@pytest.mark.parametrize(
+    "option",
+    ["--ctx", "--temperature", "--seed", "--kv-codec", "--kv-memory", "--simd", "--stop", "--rank-timeout", "--link"],
+)
+def test_an_empty_value_is_refused(godwit, option):
+    assert option in godwit.refuses(2, "run", "-p", "Hello", "-n", "2", option, "")
+
+
+@pytest.mark.parametrize("arguments", [["bench", "-p", ""], ["inspect", ""], ["quantize", LLAMA, "q8_0", ""]], ids=words)
+def test_an_empty_value_is_refused_by_every_verb(godwit, arguments):
+    assert "empty" in godwit.refuses(2, *arguments)
+
+
+def test_a_seed_without_randomness_is_refused(godwit, tmp_path):
+    out = tmp_path / "out.gguf"
+    assert "--random" in godwit.refuses(2, "quantize", LLAMA, "q8_0", str(out), "--seed", "3")
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    "option", [["--kv-codec", "kvtuner:file={}"], ["--kv-policy", "razor:gates={}", "--kv-budget", "50%"]], ids=words
+)
+def test_an_empty_side_file_is_said_to_be_empty(godwit, tmp_path, option):
+    side = tmp_path / "side.json"
+    side.write_text("")
+    arguments = [part.format(side) for part in option]
+    assert f"{side}: the file is empty" in godwit.refuses(1, "run", "-p", "Hello", "-n", "2", *arguments)
 
 
 def test_a_negative_length_is_refused(godwit):
@@ -96,7 +130,7 @@ def test_an_empty_path_is_refused(godwit, option):
     [
         ["run", "-f", "{}"],
         ["run", "-p", "Hello", "-m", "{}"],
-        ["run", "-p", "Hello", "--chat-template", "{}"],
+        ["run", "-p", "Hello", "--chat", "--chat-template", "{}"],
         ["tokenize", "-f", "{}"],
         ["tokenize", "-p", "Hello", "-m", "{}"],
         ["inspect", "{}"],
