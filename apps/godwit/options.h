@@ -28,8 +28,11 @@ struct ModelFlags {
 struct GenerateFlags {
   GenerateOptions options;
   std::vector<std::string> logit_bias;  // ID=VALUE
+  CLI::App* group = nullptr;
   void add_to(CLI::App& verb);
   Result<GenerateOptions> read() const;
+  // What was not given is as the model's file recommends it.
+  void take_recommended(const Engine& engine, SamplingOptions& sampling) const;
 };
 
 // --kv-codec, --kv-policy, --kv-budget, --kv-trigger, --kv-memory, --prefill, --decode

@@ -65,6 +65,7 @@ struct Run {
       return errorf(ErrorCode::kInvalidArgument, "--logprobs needs --json: a text has no place for them");
     GODWIT_ASSIGN(GenerateOptions options, generate.read());
     GODWIT_ASSIGN(Engine engine, model.open());
+    generate.take_recommended(engine, options.sampling);
     GODWIT_ASSIGN(options.constraint, constraint(engine));
     GODWIT_ASSIGN(auto prompt_tokens, tokens(engine));
     Session session = engine.start();
