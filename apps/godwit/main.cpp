@@ -4,6 +4,9 @@
 #include <csignal>
 #include <cstdio>
 #include <new>
+#include <string_view>
+
+#include <unistd.h>
 
 #include "base/result.h"
 #include "options.h"
@@ -53,6 +56,16 @@ void refuse_empty_values(CLI::App& app) {
     if (option->get_items_expected_min() > 0 && !(text && option->get_type_name() == "TEXT")) option->check(kNotEmpty);
   }
   for (CLI::App* below : app.get_subcommands([](CLI::App*) { return true; })) refuse_empty_values(*below);
+}
+
+// A file that is mapped and then shortened, or whose disk fails, ends in this signal, wherever its bytes are read. A
+// handler may do little more than say so and end.
+void say_lost_file(int) {
+  constexpr std::string_view kText =
+      "godwit: a file in use was shortened or cannot be read any more (a model or a side file; with ranks also "
+      "/dev/shm, when full); to replace one, write a new file and rename it\n";
+  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, kText.data(), kText.size());
+  ::_exit(1);
 }
 
 // What a rank other than 0 does: no arguments are read, nothing is written.
@@ -106,6 +119,7 @@ int speak(int argc, char** argv) {
 }
 
 int main(int argc, char** argv) {
+  std::signal(SIGBUS, say_lost_file);
   auto joined = Ranks::join();
   if (!joined) return exit_code(joined.error());
   std::shared_ptr<Ranks>& ranks = job_ranks() = std::move(*joined);
