@@ -1,6 +1,5 @@
 // godwit bench serve: load on a server, and how it bears it.
 #include <cstdlib>
-#include <fstream>
 #include <iostream>
 
 #include <boost/asio/io_context.hpp>
@@ -10,6 +9,7 @@
 #include "eval/load/report.h"
 #include "interrupt.h"
 #include "options.h"
+#include "output.h"
 #include "progress.h"
 #include "server/server.h"
 #include "verbs.h"
@@ -45,12 +45,18 @@ struct BenchServe {
   ServiceOptions service;
   load::RunOptions run_options;
   load::WorkloadOptions workload;
+  std::vector<const CLI::App*> for_self;  // groups of options that say what --self starts
   int64_t requests = 0;
   double duration = 0, tokens_per_word = 0, ttft_target_ms = 0, per_token_target_ms = 0;
 
   Status check() const {
     if (self == !url.empty())
       return errorf(ErrorCode::kInvalidArgument, "give the URL of a server to measure, or --self, and not both");
+    for (const CLI::App* group : for_self)
+      for (const CLI::Option* option : group->get_options())
+        if (!self && option->count() > 0)
+          return errorf(ErrorCode::kInvalidArgument, "{} is for --self; the server at {} has its own",
+                        option->get_name(), url);
     if ((workload.rate > 0) == (run_options.users > 0) && trace_file.empty())
       return errorf(ErrorCode::kInvalidArgument,
                     "give --rate (Poisson arrivals) or --users (each waits for its answer)");
@@ -112,6 +118,7 @@ struct BenchServe {
       GODWIT_TRY(load::Target::parse(url));
     }
     InterruptScope interrupt;
+    GODWIT_ASSIGN(auto page, begin_output(html_file));
     std::optional<OwnServer> own;
     if (self) {
       GODWIT_ASSIGN(own, OwnServer::start(model, service));
@@ -141,10 +148,10 @@ struct BenchServe {
     GODWIT_ASSIGN(const load::LoadRun found,
                   load::run_load(io, *client, o, std::move(to_send), on_progress, interrupt.token()));
     bar.clear();
-    return report(found, json);
+    return report(found, json, page);
   }
 
-  Status report(const load::LoadRun& found, bool json) const {
+  Status report(const load::LoadRun& found, bool json, std::optional<AtomicFile>& page) const {
     const load::Targets targets{ttft_target_ms / 1e3, per_token_target_ms / 1e3};
     const load::Summary summary = load::summarize(found, targets);
     if (summary.answered == 0) {
@@ -158,11 +165,7 @@ struct BenchServe {
     }
     const load::Heading heading{
         .url = self ? url + " (in this process)" : url, .model = run_options.model, .api = api, .workload = describe()};
-    if (!html_file.empty()) {
-      std::ofstream page(html_file, std::ios::binary);
-      if (!(page << load::load_html(found, summary, targets, heading)) || !page.flush())
-        return errorf(ErrorCode::kIo, "{}: cannot be written", html_file);
-    }
+    GODWIT_TRY(finish_output(page, load::load_html(found, summary, targets, heading)));
     if (json)
       std::cout << load::load_json(found, summary, targets, heading)
                        .dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace)
@@ -227,9 +230,10 @@ void add_bench_serve(Program& program, CLI::App& bench) {
   report->add_option("--itl-target", state->per_token_target_ms, "Goodput: mean milliseconds between tokens")
       ->check(positive_real);
   report->add_option("--html", state->html_file, "Write a page with plots")->check(kNotEmpty);
-  verb->add_option("--max-running", state->service.most_running, "With --self: answers computed at once")
-      ->capture_default_str();
+  auto* server = verb->add_option_group("server, with --self");
+  server->add_option("--max-running", state->service.most_running, "Answers computed at once")->capture_default_str();
   state->model.add_to(*verb);
+  state->for_self = {server, verb->get_option_group("model"), state->model.ranks_group};
   verb->callback([&program, state] { program.run = [&program, state] { return state->run(program.json); }; });
 }
 

@@ -228,6 +228,7 @@ struct Chat {
   Status run(bool json) {
     GODWIT_ASSIGN(GenerateOptions options, generate.read());
     GODWIT_ASSIGN(Engine engine, model.open());
+    generate.take_recommended(engine, options.sampling);
     Session session = engine.start();
     reset();
     LineReader reader;

@@ -4,8 +4,12 @@
 #include <csignal>
 #include <cstdio>
 #include <new>
+#include <string_view>
+
+#include <unistd.h>
 
 #include "base/result.h"
+#include "options.h"
 #include "verbs.h"
 
 namespace godwit::cli {
@@ -44,6 +48,26 @@ const char* unknown_verb(CLI::App* app, int argc, char** argv) {
   return nullptr;
 }
 
+// An empty value is what an unset shell variable leaves; CLI11 would take it for 0, or for an option that was not
+// given. It means something as a text to read only.
+void refuse_empty_values(CLI::App& app) {
+  for (CLI::Option* option : app.get_options()) {
+    const bool text = option->check_name("--prompt") || option->check_name("--system");
+    if (option->get_items_expected_min() > 0 && !(text && option->get_type_name() == "TEXT")) option->check(kNotEmpty);
+  }
+  for (CLI::App* below : app.get_subcommands([](CLI::App*) { return true; })) refuse_empty_values(*below);
+}
+
+// A file that is mapped and then shortened, or whose disk fails, ends in this signal, wherever its bytes are read. A
+// handler may do little more than say so and end.
+void say_lost_file(int) {
+  constexpr std::string_view kText =
+      "godwit: a file in use was shortened or cannot be read any more (a model or a side file; with ranks also "
+      "/dev/shm, when full); to replace one, write a new file and rename it\n";
+  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, kText.data(), kText.size());
+  ::_exit(1);
+}
+
 // What a rank other than 0 does: no arguments are read, nothing is written.
 int follow(Ranks& ranks) {
   std::signal(SIGINT, SIG_IGN);  // rank 0 decides what an interrupt means
@@ -69,6 +93,7 @@ int speak(int argc, char** argv) {
   add_quantize(program);
   add_tune(program);
   add_methods(program);
+  refuse_empty_values(program.app);
   if (const char* word = unknown_verb(&program.app, argc, argv)) {
     std::fprintf(stderr, "godwit: there is no '%s'; godwit --help lists what there is\n", word);
     return 2;
@@ -94,6 +119,7 @@ int speak(int argc, char** argv) {
 }
 
 int main(int argc, char** argv) {
+  std::signal(SIGBUS, say_lost_file);
   auto joined = Ranks::join();
   if (!joined) return exit_code(joined.error());
   std::shared_ptr<Ranks>& ranks = job_ranks() = std::move(*joined);

@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <iostream>
 #include <sstream>
@@ -77,7 +78,7 @@ void ModelFlags::add_to(CLI::App& verb) {
 }
 
 void ModelFlags::add_ranks_to(CLI::App& verb) {
-  auto* group = verb.add_option_group("ranks (with mpirun)");
+  auto* group = ranks_group = verb.add_option_group("ranks (with mpirun)");
   RankOptions& ranks = options.rank_options;
   group->add_option("--ring", ranks.ring, "What travels between ranks: pass-kv, pass-q, or auto")
       ->capture_default_str();
@@ -104,6 +105,11 @@ Result<EngineOptions> ModelFlags::read() const {
     GODWIT_ASSIGN(opened.kv_budget_bytes, parse_bytes(kv_memory));
   }
   opened.ranks = job_ranks();
+  if (ranks_group != nullptr && std::getenv("OMPI_COMM_WORLD_SIZE") == nullptr)
+    for (const CLI::Option* option : ranks_group->get_options())
+      if (option->count() > 0)
+        return errorf(ErrorCode::kInvalidArgument, "{} does nothing without mpirun, which starts the ranks",
+                      option->get_name());
   if (!link.empty()) {
     double microseconds = 0, gigabits = 0;
     char rest = 0;
@@ -115,6 +121,8 @@ Result<EngineOptions> ModelFlags::read() const {
   }
   if (!chat_template_file.empty()) {
     GODWIT_ASSIGN(opened.chat_template, read_input(chat_template_file));
+    if (opened.chat_template.empty())
+      return errorf(ErrorCode::kInvalidArgument, "{}: the chat template is empty", chat_template_file);
     opened.chat_template_name = chat_template_file;
   }
   return opened;
@@ -128,15 +136,17 @@ Result<Engine> ModelFlags::open() const {
 }
 
 void GenerateFlags::add_to(CLI::App& verb) {
-  auto* group = verb.add_option_group("generation");
+  group = verb.add_option_group("generation");
   SamplingOptions& s = options.sampling;
   group->add_option("-n,--max-tokens", options.max_tokens, "Most tokens to generate (default: until the model ends)");
-  group->add_option("--temperature,--temp", s.temperature, "0 is greedy")->capture_default_str();
-  group->add_option("--top-k", s.top_k, "Keep the k most likely tokens; 0 keeps all")->capture_default_str();
-  group->add_option("--top-p", s.top_p, "Keep the likeliest tokens of this total probability")->capture_default_str();
-  group->add_option("--min-p", s.min_p, "Drop tokens less likely than this share of the likeliest")
-      ->capture_default_str();
-  group->add_option("--repetition-penalty", s.repetition_penalty, "Above 1 discourages repeats")->capture_default_str();
+  group->add_option("--temperature,--temp", s.temperature, "0 is greedy (default: the model's, or 0)");
+  group->add_option("--top-k", s.top_k, "Keep the k most likely tokens; 0 keeps all (default: the model's, or 0)");
+  group->add_option("--top-p", s.top_p,
+                    "Keep the likeliest tokens of this total probability (default: the model's, or 1)");
+  group->add_option("--min-p", s.min_p,
+                    "Drop tokens less likely than this share of the likeliest (default: the model's, or 0)");
+  group->add_option("--repetition-penalty", s.repetition_penalty,
+                    "Above 1 discourages repeats (default: the model's, or 1)");
   group->add_option("--presence-penalty", s.presence_penalty, "Subtracted from tokens seen")->capture_default_str();
   group->add_option("--frequency-penalty", s.frequency_penalty, "Subtracted per occurrence")->capture_default_str();
   group->add_option("--penalty-window", s.penalty_window, "Last tokens that count as seen; -1: all")
@@ -162,6 +172,18 @@ Result<GenerateOptions> GenerateFlags::read() const {
     result.sampling.logit_bias.emplace_back(id, value);
   }
   return result;
+}
+
+void GenerateFlags::take_recommended(const Engine& engine, SamplingOptions& s) const {
+  const SamplingOptions recommended = engine.recommended_sampling();
+  auto take = [&](const char* option, auto& value, auto instead) {
+    if (group->count(option) == 0) value = instead;
+  };
+  take("--temperature", s.temperature, recommended.temperature);
+  take("--top-k", s.top_k, recommended.top_k);
+  take("--top-p", s.top_p, recommended.top_p);
+  take("--min-p", s.min_p, recommended.min_p);
+  take("--repetition-penalty", s.repetition_penalty, recommended.repetition_penalty);
 }
 
 Result<uint64_t> parse_bytes(const std::string& text) {

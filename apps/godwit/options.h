@@ -14,6 +14,7 @@ namespace godwit::cli {
 struct ModelFlags {
   EngineOptions options;
   std::string kv_memory, chat_template_file, link;
+  CLI::App* ranks_group = nullptr;  // null: without those options
   void add_to(CLI::App& verb);
   void add_model_to(CLI::App& group);  // all but the KV options
   void add_ranks_to(CLI::App& verb);   // for mpirun
@@ -27,8 +28,11 @@ struct ModelFlags {
 struct GenerateFlags {
   GenerateOptions options;
   std::vector<std::string> logit_bias;  // ID=VALUE
+  CLI::App* group = nullptr;
   void add_to(CLI::App& verb);
   Result<GenerateOptions> read() const;
+  // What was not given is as the model's file recommends it.
+  void take_recommended(const Engine& engine, SamplingOptions& sampling) const;
 };
 
 // --kv-codec, --kv-policy, --kv-budget, --kv-trigger, --kv-memory, --prefill, --decode

@@ -8,9 +8,9 @@
 #include "base/result.h"
 #include "engine/builtin_model.h"
 #include "interrupt.h"
-#include "io/atomic_file.h"
 #include "kv/codec.h"
 #include "options.h"
+#include "output.h"
 #include "plan/calibrate.h"
 #include "plan/report.h"
 #include "progress.h"
@@ -21,12 +21,6 @@ namespace godwit::cli {
 namespace {
 
 using namespace godwit::plan;
-
-Status write_file(const std::string& path, const std::string& text) {
-  GODWIT_ASSIGN(AtomicFile file, AtomicFile::create(path));
-  GODWIT_TRY(file.write(std::as_bytes(std::span(text))));
-  return file.commit();
-}
 
 // "90%" or "0.9" to 0.9; less than the whole.
 Result<double> parse_share(const std::string& text) {
@@ -55,13 +49,16 @@ struct Plan {
 
   Status run(bool json) {
     InterruptScope interrupt;
+    GODWIT_ASSIGN(auto plot, begin_output(plot_file));
+    GODWIT_ASSIGN(auto device, begin_output(hardware_file));
     GODWIT_TRY(read_model());
     GODWIT_TRY(read_hardware(interrupt.token()));
+    GODWIT_TRY(finish_output(device, device_text(request.device)));
     PlanReport report{request.model, request.device, request.link, model.options.kv_codec, {}, {}};
     if (ttft != 0) report.targets.ttft_s = ttft;
     if (ttit != 0) report.targets.ttit_s = ttit;
     GODWIT_ASSIGN(report.rows, plan_rows());
-    if (!plot_file.empty()) GODWIT_TRY(write_file(plot_file, plan_html(report)));
+    GODWIT_TRY(finish_output(plot, plan_html(report)));
     if (json) {
       std::cout << plan_json(report).dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) << "\n";
       return {};
@@ -75,8 +72,10 @@ struct Plan {
   Status read_model() {
     if (!(weight_bits >= 1 && weight_bits <= 32) || !(ffn_bits == 0 || (ffn_bits >= 1 && ffn_bits <= 32)))
       return errorf(ErrorCode::kInvalidArgument, "weights have 1 to 32 bits, not {} and {}", weight_bits, ffn_bits);
-    if (ttft < 0 || ttit < 0)
-      return errorf(ErrorCode::kInvalidArgument, "targets are seconds above 0, not {}", std::min(ttft, ttit));
+    for (double target : {ttft, ttit})
+      if (!(target >= 0)) return errorf(ErrorCode::kInvalidArgument, "targets are seconds above 0, not {}", target);
+    if (model.options.threads != 0 && !this_machine())
+      return errorf(ErrorCode::kInvalidArgument, "--threads are those of --hardware this, not of {}", hardware);
     const std::string& name = model.options.model;
     const std::vector<std::string> shapes = shape_names();
     if (std::find(shapes.begin(), shapes.end(), name) != shapes.end()) {
@@ -107,7 +106,6 @@ struct Plan {
     } else {
       GODWIT_ASSIGN(request.device, find_device(hardware));
     }
-    if (!hardware_file.empty()) GODWIT_TRY(write_file(hardware_file, device_text(request.device)));
     GODWIT_ASSIGN(request.link, find_link(link));
     return {};
   }

@@ -109,9 +109,9 @@ void add_quantize(Program& program) {
   verb->add_option("model", state->source, "GGUF file or Hugging Face folder; with --random a shape");
   verb->add_option("type", state->type, type_names());
   verb->add_option("out", state->out, "GGUF file to write");
-  verb->add_flag("--random", state->random,
-                 "Random weights in the shape of a public model; '--random list' shows which");
-  verb->add_option("--seed", state->seed, "Same seed, same random weights")->capture_default_str();
+  auto* random = verb->add_flag("--random", state->random,
+                                "Random weights in the shape of a public model; '--random list' shows which");
+  verb->add_option("--seed", state->seed, "Same seed, same random weights")->capture_default_str()->needs(random);
   verb->add_option("--embedding-type", state->embedding, "Type of token embedding and output matrix (default: TYPE)");
   verb->add_option("--name", state->name, "The model's name in the file (default: what it had, or the folder's)");
   verb->add_option("-t,--threads", state->threads, "Threads (default: all cores)");

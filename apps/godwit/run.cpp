@@ -59,8 +59,13 @@ struct Run {
     if (!system.empty() && !chat)
       return errorf(ErrorCode::kInvalidArgument,
                     "--system needs --chat: without a template there is no system message");
+    if (!model.chat_template_file.empty() && !chat)
+      return errorf(ErrorCode::kInvalidArgument, "--chat-template needs --chat: without it no template is used");
+    if (generate.options.sampling.logprobs >= 0 && !json)
+      return errorf(ErrorCode::kInvalidArgument, "--logprobs needs --json: a text has no place for them");
     GODWIT_ASSIGN(GenerateOptions options, generate.read());
     GODWIT_ASSIGN(Engine engine, model.open());
+    generate.take_recommended(engine, options.sampling);
     GODWIT_ASSIGN(options.constraint, constraint(engine));
     GODWIT_ASSIGN(auto prompt_tokens, tokens(engine));
     Session session = engine.start();

@@ -1,4 +1,5 @@
 // godwit serve: the model behind the APIs that clients already use.
+#include <algorithm>
 #include <cstdio>
 
 #include <fmt/format.h>
@@ -26,6 +27,8 @@ struct Serve {
     GODWIT_ASSIGN(opened.limits.body_bytes, parse_bytes(body_limit));
     GODWIT_ASSIGN(opened.limits.all_body_bytes, parse_bytes(all_bodies_limit));
     GODWIT_ASSIGN(opened.limits.header_bytes, parse_bytes(header_limit));
+    // A body that can never be taken gets 413, and not 503 again and again.
+    opened.limits.body_bytes = std::min(opened.limits.body_bytes, opened.limits.all_body_bytes);
     GODWIT_ASSIGN(auto server, server::Server::listen(opened));  // before the model: a port in use shows at once
     GODWIT_ASSIGN(Engine engine, model.open());
     service.on_lost = [&] { server->stop(); };
@@ -55,7 +58,8 @@ struct Serve {
 
 void add_serve(Program& program) {
   auto state = std::make_shared<Serve>();
-  CLI::App* verb = add_verb(program, "serve", "Answer requests over HTTP: OpenAI's and Anthropic's APIs");
+  // Without --json: it prints no results.
+  CLI::App* verb = program.app.add_subcommand("serve", "Answer requests over HTTP: OpenAI's and Anthropic's APIs");
   server::Options& o = state->options;
   server::Limits& l = o.limits;
   // CLI11 reads configuration files for the program only; what serve does not know falls through to there.

@@ -1,5 +1,4 @@
 // godwit eval sweep: KV methods side by side.
-#include <fstream>
 #include <iostream>
 
 #include <nlohmann/json.hpp>
@@ -8,6 +7,7 @@
 #include "eval/sweep_report.h"
 #include "interrupt.h"
 #include "options.h"
+#include "output.h"
 #include "progress.h"
 #include "verbs.h"
 
@@ -32,6 +32,7 @@ struct Sweep {
       GODWIT_ASSIGN(done, read_sweep_rows(rows_file));
     }
     InterruptScope interrupt;
+    GODWIT_ASSIGN(auto page, begin_output(html_file));
     ProgressBar bar("sweep");
     auto on_row = [&](const SweepRow& row) { return rows_file.empty() ? Status() : append_sweep_row(rows_file, row); };
     auto on_progress = [&](double share, const SweepMethod& now) {
@@ -40,11 +41,7 @@ struct Sweep {
     GODWIT_ASSIGN(const std::vector<SweepRow> rows,
                   run_sweep(options, text, done, on_row, on_progress, interrupt.token()));
     bar.clear();
-    if (!html_file.empty()) {
-      std::ofstream page(html_file, std::ios::binary);
-      if (!(page << sweep_html(rows, "KV methods on " + file)) || !page.flush())
-        return errorf(ErrorCode::kIo, "{}: cannot be written", html_file);
-    }
+    GODWIT_TRY(finish_output(page, sweep_html(rows, "KV methods on " + file)));
     const std::vector<SweepSummary> summaries = summarize(rows);
     std::cout << (json ? sweep_json(summaries).dump(2) + "\n" : sweep_table(summaries));
     return {};

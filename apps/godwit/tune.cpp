@@ -1,5 +1,4 @@
 // godwit tune: side files that KV methods want, fitted to a model.
-#include <fstream>
 #include <iostream>
 
 #include <nlohmann/json.hpp>
@@ -8,6 +7,7 @@
 #include "eval/head_scores.h"
 #include "interrupt.h"
 #include "options.h"
+#include "output.h"
 #include "progress.h"
 #include "report.h"
 #include "verbs.h"
@@ -26,6 +26,7 @@ struct Tune {
   Status run(bool json, bool by_facts) {
     GODWIT_ASSIGN(Engine engine, model.open());
     InterruptScope interrupt;
+    GODWIT_ASSIGN(auto to, begin_output(out));
     HeadScores scores;
     if (by_facts) {
       GODWIT_ASSIGN(const std::string text, read_input(text_file));
@@ -42,8 +43,7 @@ struct Tune {
                                          {"recent", recent},
                                          {"gates", gates_from(scores)},
                                          {"scores", scores}};
-    if (std::ofstream to(out, std::ios::binary); !(to << file.dump() << "\n") || !to.flush())
-      return errorf(ErrorCode::kIo, "{}: cannot be written", out);
+    GODWIT_TRY(finish_output(to, file.dump() + "\n"));
     if (json) {
       std::cout << json_text(file) << "\n";
       return {};

@@ -1,7 +1,6 @@
 // godwit tune bits: bits of K and V for each layer.
 #include "eval/tune_bits.h"
 
-#include <fstream>
 #include <iostream>
 
 #include <nlohmann/json.hpp>
@@ -9,6 +8,7 @@
 #include "base/result.h"
 #include "interrupt.h"
 #include "options.h"
+#include "output.h"
 #include "progress.h"
 #include "report.h"
 #include "verbs.h"
@@ -36,6 +36,7 @@ struct TuneBits {
       if (text.empty()) return errorf(ErrorCode::kInvalidArgument, "{}: the text is empty", text_file);
     }
     InterruptScope interrupt;
+    GODWIT_ASSIGN(auto to, begin_output(out));
     ProgressBar bar("tune");
     options.on_progress = [&](double share) { bar.show(share); };
     GODWIT_ASSIGN(const TunedBits tuned, tune_bits(engine, text, options, interrupt.token()));
@@ -51,8 +52,7 @@ struct TuneBits {
     for (const MeasuredBits& same : tuned.uniform)
       file["uniform"].push_back(
           {{"bits", {same.layers[0].k, same.layers[0].v}}, {"bits_per_number", same.bits}, {"mean_kl", same.mean_kl}});
-    if (std::ofstream to(out, std::ios::binary); !(to << file.dump() << "\n") || !to.flush())
-      return errorf(ErrorCode::kIo, "{}: cannot be written", out);
+    GODWIT_TRY(finish_output(to, file.dump() + "\n"));
     if (json) {
       std::cout << json_text(file) << "\n";
       return {};

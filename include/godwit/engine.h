@@ -84,6 +84,9 @@ class Engine {
   std::string detokenize(std::span<const TokenId> tokens, bool keep_special = false) const;
   std::string_view token_bytes(TokenId token) const;  // inside a text; they need not be UTF-8
   std::span<const TokenId> end_tokens() const;        // what ends an answer
+  // How the model's file wants tokens to be chosen (generation_config.json, or general.sampling of a GGUF file), and
+  // `otherwise` where it says nothing. Nothing applies it unasked: GenerateOptions has its own defaults.
+  SamplingOptions recommended_sampling(const SamplingOptions& otherwise = {}) const;
 
   // The conversation in the model's own template, as tokens. Text inside messages never becomes a special token.
   Result<std::vector<TokenId>> chat_tokens(std::span<const ChatMessage> messages,

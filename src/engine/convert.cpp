@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/thread_pool.h"
+#include "engine/sampling_defaults.h"
 #include "engine/vocabulary.h"
 #include "io/gguf_writer.h"
 #include "model/gguf_settings.h"
@@ -70,7 +71,8 @@ class Converter {
     std::vector<uint32_t> ends(vocabulary.end_tokens.begin(), vocabulary.end_tokens.end());
     if (!ends.empty()) GODWIT_TRY(meta.set("godwit.end_token_ids", GgufArray(ends)));
     if (!vocabulary.chat_source.empty()) GODWIT_TRY(meta.set("tokenizer.chat_template", vocabulary.chat_source));
-    return {};
+    GODWIT_ASSIGN(const SamplingDefaults sampling, read_sampling_defaults(source_));
+    return write_sampling_defaults(sampling, meta);
   }
 
   Result<std::vector<OutTensor>> choose() {

@@ -164,6 +164,7 @@ Status Engine::Impl::load(const ModelSource& source) {
     return errorf(ErrorCode::kBadData, "{}: the tokenizer knows {} tokens, but the model only {}", label,
                   vocabulary->tokenizer.vocab_size(), config.vocab_size);
   constraints.emplace(*vocabulary, static_cast<int>(config.vocab_size));
+  GODWIT_ASSIGN(sampling, read_sampling_defaults(source));
   const LoadOptions load{.pack = !options.map_weights && ranks_here == 1, .progress = options.on_load};
   GODWIT_ASSIGN(model, Model::load(*backend, source, memory.context_tokens, load));
   GODWIT_TRY(create_pool(formats));
@@ -251,6 +252,10 @@ std::string Engine::detokenize(std::span<const TokenId> tokens, bool keep_specia
 
 std::string_view Engine::token_bytes(TokenId token) const {
   return impl_->vocabulary->tokenizer.piece(token);
+}
+
+SamplingOptions Engine::recommended_sampling(const SamplingOptions& otherwise) const {
+  return impl_->sampling.over(otherwise);
 }
 
 std::span<const TokenId> Engine::end_tokens() const {

@@ -8,6 +8,7 @@
 #include "dist/shared_memory.h"
 #include "engine/constraints.h"
 #include "engine/memory_plan.h"
+#include "engine/sampling_defaults.h"
 #include "engine/vocabulary.h"
 #include "kv/pool.h"
 #include "kv/retention.h"
@@ -28,6 +29,7 @@ struct Engine::Impl {
   MemoryPlan memory;
   std::optional<Vocabulary> vocabulary;
   std::optional<Constraints> constraints;
+  SamplingDefaults sampling;
 
   // Back-end, its times, pool, workspace and planners belong to whoever holds the mutex.
   std::mutex mutex;

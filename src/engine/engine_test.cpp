@@ -1,6 +1,7 @@
 // Opening an engine: what it says of itself, and what it refuses.
 #include <gtest/gtest.h>
 
+#include "engine/convert.h"
 #include "engine/test_engine.h"
 
 namespace godwit {
@@ -95,6 +96,8 @@ TEST(Engine, RefusesBadFiles) {
       {"generation_config.json", R"({"eos_token_id": 320})", "end token 320"},
       {"generation_config.json", R"({"eos_token_id": "<|im_end|>"})", "eos_token_id"},
       {"generation_config.json", R"({"eos_token_id": 2.5})", "eos_token_id"},
+      {"generation_config.json", R"({"do_sample": true, "temperature": -1})", "temperature is -1"},
+      {"generation_config.json", R"({"do_sample": true, "top_p": "most"})", "top_p"},
   };
   for (const auto& c : cases) {
     ModelCopy copy("qwen3");
@@ -108,6 +111,42 @@ TEST(Engine, RefusesBadFiles) {
   expect_error(Engine::open(options), ErrorCode::kBadData, "tokenizer.json: not valid JSON");
   copy.remove("tokenizer.json");
   expect_error(Engine::open(options), ErrorCode::kNotFound, "tokenizer.json is missing; download it");
+}
+
+TEST(Engine, RecommendsTheSamplingOfItsFile) {
+  struct {
+    const char* patch;
+    float temperature, top_p, min_p, repetition_penalty;
+    int top_k;
+  } cases[] = {
+      {"{}", 0.25F, 1, 0, 1, 0},
+      {R"({"do_sample": true})", 1, 1, 0, 1, 0},
+      {R"({"do_sample": true, "temperature": 0.5, "top_p": 0.75, "top_k": 20})", 0.5F, 0.75F, 0, 1, 20},
+      {R"({"do_sample": true, "min_p": 0.125, "top_k": -1})", 1, 1, 0.125F, 1, 0},
+      {R"({"do_sample": false, "temperature": 0.5, "repetition_penalty": 1.5})", 0.25F, 1, 0, 1.5F, 0},
+      {R"({"temperature": 0.5, "top_k": 20})", 0.25F, 1, 0, 1, 0},
+  };
+  io_test::TempFolder folder;
+  for (const auto& c : cases) {
+    ModelCopy copy("qwen3");
+    copy.patch("generation_config.json", c.patch);
+    const std::string gguf = (folder / "copy.gguf").string();
+    ConvertOptions convert;
+    convert.dtype = DType::kF32;
+    ASSERT_TRUE(convert_model(ModelSource::open(copy.path()).value(), convert, gguf));
+    SamplingOptions otherwise;
+    otherwise.temperature = 0.25F;
+    for (const std::string& model : {copy.path().string(), gguf}) {
+      EngineOptions options;
+      options.model = model;
+      const SamplingOptions s = open(options).recommended_sampling(otherwise);
+      EXPECT_EQ(s.temperature, c.temperature) << c.patch;
+      EXPECT_EQ(s.top_p, c.top_p) << c.patch;
+      EXPECT_EQ(s.min_p, c.min_p) << c.patch;
+      EXPECT_EQ(s.repetition_penalty, c.repetition_penalty) << c.patch;
+      EXPECT_EQ(s.top_k, c.top_k) << c.patch;
+    }
+  }
 }
 
 TEST(Engine, RefusesATokenizerBiggerThanTheModel) {

@@ -256,6 +256,8 @@ Result<std::vector<SweepRow>> run_sweep(const SweepOptions& options, std::string
   if (options.methods.empty() || options.lengths.empty() || options.kinds.empty() || options.samples < 1 ||
       !(options.known || options.late))
     return errorf(ErrorCode::kInvalidArgument, "a sweep needs methods, lengths, kinds of facts, texts and questions");
+  for (int length : options.lengths)
+    if (length < 1) return errorf(ErrorCode::kInvalidArgument, "texts of {} tokens make no sense", length);
   std::map<std::string, const SweepRow*> finished;
   for (const SweepRow& row : done) finished[row.key] = &row;
 

@@ -77,7 +77,8 @@ Result<std::vector<SweepRow>> read_sweep_rows(const std::string& path) {
   uintmax_t whole = 0;
   while (std::getline(file, line) && !file.eof()) {
     whole += line.size() + 1;
-    GODWIT_ASSIGN(const nlohmann::json json, parse_json(line, path, {.max_bytes = size_t{16} << 20}));
+    GODWIT_ASSIGN(const nlohmann::json json,
+                  parse_json(line, fmt::format("{}: row {}", path, rows.size() + 1), {.max_bytes = size_t{16} << 20}));
     GODWIT_ASSIGN(SweepRow row, row_from(json, path));
     rows.push_back(std::move(row));
   }

@@ -157,7 +157,7 @@ Result<TunedBits> tune_bits(const EngineOptions& model, std::string_view text, c
     tuned.choices.push_back(choice);
     sizes.push_back(*bits);
   }
-  if (options.bits < sizes.back())
+  if (!(options.bits >= sizes.back()))  // NaN is too few as well
     return errorf(ErrorCode::kInvalidArgument, "{} bits a number cannot be: the fewest are {}, scales included",
                   options.bits, sizes.back());
   const auto layers = static_cast<size_t>(meter.layers());

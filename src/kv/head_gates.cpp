@@ -1,13 +1,9 @@
 #include "kv/head_gates.h"
 
-#include <cerrno>
-#include <cstring>
-#include <fstream>
-#include <sstream>
-
 #include <nlohmann/json.hpp>
 
 #include "base/json.h"
+#include "io/mapped_file.h"
 
 namespace godwit {
 
@@ -15,12 +11,8 @@ Result<HeadGates> HeadGates::read(std::string_view policy, const std::string& pa
   if (path.empty())
     return errorf(ErrorCode::kInvalidArgument,
                   "KV policy '{}' needs gates that were fitted to the model: give {}:gates=FILE", policy, policy);
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  if (!file || !(text << file.rdbuf()))
-    return errorf(ErrorCode::kNotFound, "{}: the gates of KV policy '{}' cannot be read: {}", path, policy,
-                  std::strerror(errno));
-  GODWIT_ASSIGN(const nlohmann::json json, parse_json(std::move(text).str(), path, {.max_bytes = size_t{16} << 20}));
+  GODWIT_ASSIGN(const auto file, MappedFile::open(path));
+  GODWIT_ASSIGN(const nlohmann::json json, parse_json(file->text(), path, {.max_bytes = size_t{16} << 20}));
   GODWIT_ASSIGN(const JsonObject object, JsonObject::of(json, path));
   GODWIT_ASSIGN(const std::string format, object.get<std::string>("format"));
   if (format != "godwit.duo-gates.1")

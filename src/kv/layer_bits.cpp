@@ -1,13 +1,9 @@
 #include "kv/layer_bits.h"
 
-#include <cerrno>
-#include <cstring>
-#include <fstream>
-#include <sstream>
-
 #include <nlohmann/json.hpp>
 
 #include "base/json.h"
+#include "io/mapped_file.h"
 
 namespace godwit {
 namespace {
@@ -28,12 +24,8 @@ Status check(std::string_view label, std::span<const LayerBits> bits, int layers
 }  // namespace
 
 Result<std::vector<LayerBits>> read_layer_bits(const std::string& path, int layers) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  if (!file || !(text << file.rdbuf()))
-    return errorf(ErrorCode::kNotFound, "{}: the bits of KV codec 'kvtuner' cannot be read: {}", path,
-                  std::strerror(errno));
-  GODWIT_ASSIGN(const nlohmann::json json, parse_json(std::move(text).str(), path, {.max_bytes = size_t{1} << 20}));
+  GODWIT_ASSIGN(const auto file, MappedFile::open(path));
+  GODWIT_ASSIGN(const nlohmann::json json, parse_json(file->text(), path, {.max_bytes = size_t{1} << 20}));
   GODWIT_ASSIGN(const JsonObject object, JsonObject::of(json, path));
   GODWIT_ASSIGN(const std::string format, object.get<std::string>("format"));
   if (format != kFormat)

@@ -26,6 +26,25 @@ std::vector<std::string> known_tensor_names(size_t layers) {
   return names;
 }
 
+// The weights of such a folder are packed, or scaled by tensors that no family asks for: read as plain ones, they would
+// be missing, or noise.
+Status refuse_quantized(const HfFolder& folder) {
+  const JsonObject config = folder.config();
+  GODWIT_ASSIGN(const std::optional<JsonObject> text, config.find_object("text_config"));
+  for (const JsonObject& object : {config, text.value_or(config)})
+    for (const char* key : {"quantization_config", "compression_config"}) {
+      GODWIT_ASSIGN(const std::optional<JsonObject> quantization, object.find_object(key));
+      if (!quantization) continue;
+      GODWIT_ASSIGN(const std::string method,
+                    quantization->get_or<std::string>("quant_method", "a method without name"));
+      return errorf(ErrorCode::kUnsupported,
+                    "{}: '{}' says that the weights are quantized by {}, which we do not read; give the original "
+                    "checkpoint, or a GGUF file, which may be quantized",
+                    config.label(), key, method);
+    }
+  return {};
+}
+
 }  // namespace
 
 Result<ModelSource> ModelSource::open(const std::filesystem::path& path) {
@@ -35,6 +54,7 @@ Result<ModelSource> ModelSource::open(const std::filesystem::path& path) {
   std::error_code error;
   if (std::filesystem::is_directory(path, error)) {
     GODWIT_ASSIGN(HfFolder folder, HfFolder::open(path));
+    GODWIT_TRY(refuse_quantized(folder));
     source.folder_ = std::make_shared<const HfFolder>(std::move(folder));
     GODWIT_ASSIGN(ConfigReader reader, ConfigReader::from_hf(source.folder_->config()));
     for (const char* prefix : {"", "language_model.", "model.language_model."}) {

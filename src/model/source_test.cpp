@@ -70,6 +70,19 @@ TEST(ModelSource, TheEmbeddingSaysTheVocabulary) {
   EXPECT_EQ(value_of(ModelSource::open(copy.path())).config().vocab_size, 352);
 }
 
+TEST(ModelSource, QuantizedFoldersAreRefusedByName) {
+  for (const char* patch : {R"({"quantization_config": {"quant_method": "gptq", "bits": 4}})",
+                            R"({"compression_config": {"quant_method": "gptq"}})",
+                            R"({"text_config": {"quantization_config": {"quant_method": "gptq"}}})"}) {
+    ModelCopy copy("llama");
+    copy.patch("config.json", patch);
+    expect_error(ModelSource::open(copy.path()), ErrorCode::kUnsupported, "quantized by gptq", patch);
+  }
+  ModelCopy copy("llama");
+  copy.patch("config.json", R"({"quantization_config": {}})");
+  expect_error(ModelSource::open(copy.path()), ErrorCode::kUnsupported, "quantization_config");
+}
+
 TEST(ModelSource, PartsOfASplitModelAreRefused) {
   GgufWriter writer;
   ASSERT_TRUE(writer.metadata().set("general.architecture", std::string("llama")));

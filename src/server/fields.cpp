@@ -41,9 +41,12 @@ std::string Fields::name(std::string_view key) const {
 
 tl::unexpected<ApiError> Fields::wrong(std::string_view key, std::string_view wanted) const {
   const json* value = find(key);
-  return bad_field(name(key), value == nullptr ? fmt::format("'{}' is missing; it must be {}", name(key), wanted)
-                                               : fmt::format("'{}' must be {}, not {}", name(key), wanted,
-                                                             value->is_number() ? value->dump() : value->type_name()));
+  if (value == nullptr) return bad_field(name(key), fmt::format("'{}' is missing; it must be {}", name(key), wanted));
+  const std::string is = value->is_number()   ? value->dump()
+                         : !value->is_array() ? value->type_name()
+                         : value->empty()     ? "an empty array"
+                                              : "this array";
+  return bad_field(name(key), fmt::format("'{}' must be {}, not {}", name(key), wanted, is));
 }
 
 ApiResult<void> Fields::read(std::string_view key, bool& into) const {

@@ -70,6 +70,7 @@ ApiResult<void> read_plan(const App& app, const Fields& f, const FieldNames& nam
   SamplingOptions& s = plan.options.sampling;
   s.temperature = 1;      // as the protocols have it
   s.penalty_window = -1;  // likewise
+  s = app.engine.recommended_sampling(s);
   GODWIT_TRY(f.read("stream", plan.stream));
   GODWIT_TRY(f.read("temperature", s.temperature, 0, 2));
   GODWIT_TRY(f.read("top_p", s.top_p, 1e-6, 1));

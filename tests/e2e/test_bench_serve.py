@@ -118,6 +118,8 @@ def test_refusals_are_counted_by_kind(godwit):
         (("ftp://x", "--users", "2", "-n", "1"), "http://"),
         (("http://127.0.0.1:1", "--users", "2", "-n", "1", "--prompt", "uniform:3"), "uniform:3"),
         (("http://127.0.0.1:1", "--users", "2", "-n", "1", "--prefixes", "3"), "--prefix-tokens"),
+        (("http://127.0.0.1:1", "--users", "2", "-n", "1", "--max-running", "3"), "--max-running is for --self"),
+        (("http://127.0.0.1:1", "--users", "2", "-n", "1", "-m", "model.gguf"), "--model is for --self"),
         (("http://127.0.0.1:1", "--rate", "nan", "-n", "1"), "--rate: nan is no number from"),
         (("http://127.0.0.1:1", "--rate", "1e999", "-n", "1"), "--rate: 1e999 is no number from"),
         (("http://127.0.0.1:1", "--rate", "4x", "-n", "1"), "--rate: 4x is no number from"),

@@ -3,13 +3,14 @@
 130, after Ctrl-C, is in test_run.py.
 """
 
+import json
 import os
 import shutil
 import subprocess
 
 import pytest
 
-from conftest import MODELS, TIMEOUT_S, words
+from conftest import BUILTIN, MODELS, TIMEOUT_S, words
 
 LLAMA = str(MODELS / "llama.gguf")
 
@@ -42,7 +43,6 @@ def test_wrong_usage_names_the_argument(godwit, arguments, word):
     "options, word",
     [
         (["--kv-codec", "q7"], "bf16, f16, f32, gear, kivi, ksort, kvtuner, million, mustafar, q4, q8, think, xquant"),
-        (["--kv-codec", ""], "bf16, f16, f32, gear, kivi, ksort, kvtuner, million, mustafar, q4, q8, think, xquant"),
         (["--kv-codec", "million"], "godwit tune million"),
         (["--kv-codec", "xquant"], "godwit tune xquant"),
         (["--kv-codec", "q4:last=100"], "multiple of 64"),
@@ -67,11 +67,46 @@ def test_wrong_usage_names_the_argument(godwit, arguments, word):
         (["--logit-bias", "999999=1"], "999999"),
         (["--stop", ""], "stop"),
         (["--system", "Be brief."], "--chat"),
+        (["--chat-template", str(MODELS / "qwen3/chat_template.jinja")], "--chat"),
+        (["--chat", "--chat-template", "/dev/null"], "/dev/null"),
+        (["--logprobs", "2"], "--json"),
+        (["--ring", "pass-kv"], "mpirun"),
+        (["--ranks", "2"], "mpirun"),
+        (["--no-overlap"], "mpirun"),
     ],
     ids=words,
 )
 def test_senseless_options_are_refused(godwit, options, word):
     assert word in godwit.refuses(2, "run", "-p", "Hello", "-n", "2", *options)
+
+
+@pytest.mark.parametrize(
+    "option",
+    ["--ctx", "--temperature", "--seed", "--kv-codec", "--kv-memory", "--simd", "--stop", "--rank-timeout", "--link"],
+)
+def test_an_empty_value_is_refused(godwit, option):
+    assert option in godwit.refuses(2, "run", "-p", "Hello", "-n", "2", option, "")
+
+
+@pytest.mark.parametrize("arguments", [["bench", "-p", ""], ["inspect", ""], ["quantize", LLAMA, "q8_0", ""]], ids=words)
+def test_an_empty_value_is_refused_by_every_verb(godwit, arguments):
+    assert "empty" in godwit.refuses(2, *arguments)
+
+
+def test_a_seed_without_randomness_is_refused(godwit, tmp_path):
+    out = tmp_path / "out.gguf"
+    assert "--random" in godwit.refuses(2, "quantize", LLAMA, "q8_0", str(out), "--seed", "3")
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    "option", [["--kv-codec", "kvtuner:file={}"], ["--kv-policy", "razor:gates={}", "--kv-budget", "50%"]], ids=words
+)
+def test_an_empty_side_file_is_said_to_be_empty(godwit, tmp_path, option):
+    side = tmp_path / "side.json"
+    side.write_text("")
+    arguments = [part.format(side) for part in option]
+    assert f"{side}: the file is empty" in godwit.refuses(1, "run", "-p", "Hello", "-n", "2", *arguments)
 
 
 def test_a_negative_length_is_refused(godwit):
@@ -96,7 +131,7 @@ def test_an_empty_path_is_refused(godwit, option):
     [
         ["run", "-f", "{}"],
         ["run", "-p", "Hello", "-m", "{}"],
-        ["run", "-p", "Hello", "--chat-template", "{}"],
+        ["run", "-p", "Hello", "--chat", "--chat-template", "{}"],
         ["tokenize", "-f", "{}"],
         ["tokenize", "-p", "Hello", "-m", "{}"],
         ["inspect", "{}"],
@@ -106,10 +141,10 @@ def test_an_empty_path_is_refused(godwit, option):
     ],
     ids=words,
 )
-@pytest.mark.parametrize("json", [[], ["--json"]], ids=words)
-def test_a_missing_file_is_named(godwit, tmp_path, arguments, json):
+@pytest.mark.parametrize("form", [[], ["--json"]], ids=words)
+def test_a_missing_file_is_named(godwit, tmp_path, arguments, form):
     missing = str(tmp_path / "missing.bin")
-    assert missing in godwit.refuses(1, *[argument.format(missing) for argument in arguments], *json)
+    assert missing in godwit.refuses(1, *[argument.format(missing) for argument in arguments], *form)
 
 
 def test_a_folder_as_text_is_refused(godwit, tmp_path):
@@ -140,6 +175,15 @@ def test_a_truncated_gguf_file(godwit, tmp_path, keep):
     file.write_bytes(whole[:keep])
     for verb in (["run", "-p", "Hello", "-n", "1", "-m"], ["inspect"], ["tokenize", "-p", "Hello", "-m"]):
         assert str(file) in godwit.refuses(1, *verb, str(file))
+
+
+def test_a_quantized_checkpoint_is_refused_by_its_method(godwit, tmp_path):
+    model = tmp_path / "model"
+    shutil.copytree(MODELS / "llama", model)
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps(config | {"quantization_config": {"quant_method": "awq", "bits": 4}}))
+    for verb in (["run", "-p", "Hello", "-n", "1", "-m"], ["inspect"]):
+        assert "quantized by awq" in godwit.refuses(1, *verb, str(model))
 
 
 def test_files_that_are_no_model(godwit, tmp_path, page):
@@ -195,6 +239,41 @@ def test_a_reader_that_goes_away_ends_the_program(godwit):
     running.stdout.close()
     assert running.wait(timeout=20) == 1
     assert running.stderr.read().decode().count("\n") == 1
+
+
+def test_an_output_that_cannot_be_written_is_refused_before_the_work(godwit, page, tmp_path):
+    rows, nowhere = tmp_path / "rows.jsonl", str(tmp_path / "nowhere/out")
+    sweep = ("eval", "sweep", "-f", str(page), "--kv-policy", "streaming", "--length", "256", "--facts", "1")
+    assert nowhere in godwit.refuses(1, *sweep, "--rows", str(rows), "--html", nowhere)
+    assert not rows.exists()
+    for verb in (["tune", "razor"], ["tune", "bits"]):
+        assert nowhere in godwit.refuses(1, *verb, "-o", nowhere)
+
+
+def test_a_verb_that_fails_leaves_its_output_as_it_was(godwit, tmp_path):
+    out = tmp_path / "gates.json"
+    out.write_text("as it was")
+    assert "do not fit" in godwit.refuses(1, "tune", "razor", "-o", str(out), "--copies", "999999", "--tokens", "32")
+    assert out.read_text() == "as it was" and {path.name for path in tmp_path.iterdir()} == {"home", "gates.json"}
+
+
+def test_a_model_that_is_shortened_in_use_is_an_error_and_not_a_crash(godwit, tmp_path):
+    model = tmp_path / "model.gguf"
+    shutil.copy(BUILTIN, model)
+    with subprocess.Popen(
+        [godwit.path, "chat", "--json", "-n", "2", "-m", str(model)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=godwit.env,
+    ) as running:
+        running.stdin.write(b"Hello\n")
+        running.stdin.flush()
+        assert b"completion_tokens" in running.stdout.readline()
+        os.truncate(model, 4096)
+        _, err = running.communicate(b"Hello again\n", timeout=TIMEOUT_S)
+    assert running.returncode == 1
+    assert err.startswith(b"godwit: a file in use was shortened") and err.count(b"\n") == 1
 
 
 @pytest.mark.parametrize(

@@ -106,6 +106,7 @@ def test_a_sweep_resumes_and_draws(godwit, book_file, tmp_path):
         (["recall", "--length", "10"], "10 tokens"),
         (["recall", "--length", "999999"], "999999"),
         (["recall", "--length", "512", "--kind", "number", "--samples", "0"], "samples"),
+        (["sweep", "--kv-policy", "streaming", "--length", "0"], "0 tokens"),
     ],
     ids=words,
 )

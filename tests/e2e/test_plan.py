@@ -86,6 +86,8 @@ def test_a_page_with_plots(godwit, tmp_path):
         (["-m", "llama-9"], 1, "llama-3.1-405b"),
         (["--weight-bits", "0"], 2, "1 to 32"),
         (["--ttft", "-1"], 2, "-1"),
+        (["--ttit", "nan"], 2, "nan"),
+        (["--threads", "4"], 2, "--hardware this"),
         (["--cached-shares", "50,60", "--cp", "2"], 2, "100%"),
         (["--slowest", "0"], 2, "from 1"),
         (["--batch", "0"], 2, "batch of 0"),

@@ -3,6 +3,7 @@
 import json
 import re
 import resource
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -252,6 +253,27 @@ def test_a_folder_and_its_gguf_answer_alike(godwit, name):
     gguf = godwit.json("run", "-m", str(MODELS / f"{name}.gguf"), *ask)
     assert folder["prompt_tokens"] == gguf["prompt_tokens"]
     assert folder["tokens"] == gguf["tokens"] and len(folder["tokens"]) == 16
+
+
+def test_the_models_file_says_how_tokens_are_chosen(godwit, tmp_path):
+    model = tmp_path / "model"
+    shutil.copytree(MODELS / "qwen3", model)
+    ask = ("run", "-p", "The cat sat", "-n", "16", "--ignore-eos", "-m")
+
+    def tokens(recommended, *options, model=model):
+        (tmp_path / "model/generation_config.json").write_text(json.dumps(recommended))
+        return godwit.json(*ask, str(model), *options)["tokens"]
+
+    greedy = tokens({})
+    hot = {"do_sample": True, "temperature": 5.0}
+    assert tokens({"temperature": 5.0}) == greedy
+    assert tokens(hot) == tokens({}, "--temperature", "5") != greedy
+    assert tokens(hot, "--temperature", "0") == tokens(hot, "--top-k", "1") == tokens(hot | {"top_k": 1}) == greedy
+    gguf = tmp_path / "model.gguf"
+    godwit.process("quantize", str(model), "f32", str(gguf))  # with hot and top_k 1
+    assert tokens({}, model=gguf) == greedy
+    many = tokens({}, "--top-k", "0", model=gguf)
+    assert many == tokens({}, "--top-k", "0", "--temperature", "5", model=gguf) != greedy
 
 
 def interrupt(running):

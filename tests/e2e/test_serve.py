@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 import threading
 
 import anthropic
@@ -9,6 +10,7 @@ import numpy
 import openai
 import pytest
 
+from conftest import MODELS
 from serving import Server
 
 
@@ -347,3 +349,17 @@ def test_raw_stream_form(server):
     for event in events[:-2]:
         assert event.startswith("data: ") and "\n" not in event
         assert json.loads(event[6:])["object"] == "chat.completion.chunk"
+
+
+def test_what_a_request_leaves_out_is_as_the_models_file_recommends_it(module_godwit, tmp_path):
+    model = tmp_path / "model"
+    shutil.copytree(MODELS / "qwen3", model)
+    (model / "generation_config.json").write_text(json.dumps({"do_sample": True, "temperature": 2.0, "top_k": 1}))
+    with Server(module_godwit, "-m", str(model)) as server:
+
+        def text(**more):
+            body = {"prompt": "The cat sat", "max_tokens": 16, "ignore_eos": True, "seed": 7, **more}
+            return server.json("POST", "/v1/completions", body)[1]["choices"][0]["text"]
+
+        assert text() == text(temperature=0) == text(temperature=1)
+        assert text(top_k=0) == text(top_k=0, temperature=2) != text()

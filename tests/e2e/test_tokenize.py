@@ -2,7 +2,7 @@
 
 import pytest
 
-from conftest import MODELS
+from conftest import MODELS, words
 
 TEXTS = ["Hello, world", "  two  spaces\tand\n\nlines", "Zürich 東京 🙂 e\u0301", "x" * 300, "<|im_end|>"]
 
@@ -26,6 +26,7 @@ def test_output_forms_agree(godwit):
     assert set(report) == {"count", "tokens", "pieces"}
     assert len(report["pieces"]) == report["count"] == len(report["tokens"]) > 2
     assert godwit("tokenize", "-p", "Hello there", "--count") == f"{report['count']}\n"
+    assert godwit.json("tokenize", "-p", "Hello there", "--count") == {"count": report["count"]}
     assert godwit("tokenize", "-p", "Hello there") == " ".join(map(str, report["tokens"])) + "\n"
     lines = "".join(f"{token}\t{piece}\n" for token, piece in zip(report["tokens"], report["pieces"]))
     assert godwit("tokenize", "-p", "Hello there", "--pieces") == lines
@@ -66,3 +67,16 @@ def test_an_id_outside_the_vocabulary_is_refused(godwit):
 
 def test_two_texts_are_refused(godwit, page):
     godwit.refuses(2, "tokenize", "-p", "Hello", "-f", str(page))
+
+
+def test_an_empty_text_is_not_stdin(godwit):
+    assert godwit.json("tokenize", "-p", "", stdin=b"Hello")["tokens"] == godwit.json("tokenize", stdin=b"")["tokens"]
+
+
+@pytest.mark.parametrize("option", [["-p", "Hello"], ["--count"], ["--pieces"], ["--parse-special"], ["--no-bos"]], ids=words)
+def test_what_says_nothing_about_ids_is_refused_beside_them(godwit, option):
+    assert option[0].lstrip("-") in godwit.refuses(2, "tokenize", *option, "--decode", "3")
+
+
+def test_a_count_has_no_pieces(godwit):
+    assert "--count" in godwit.refuses(2, "tokenize", "-p", "Hello", "--count", "--pieces")

@@ -14,6 +14,18 @@ from chats import SMALL_TALK, make_chat  # noqa: E402
 from corpus import Library, encode_books, train_tokenizer  # noqa: E402
 from facts import DONT_KNOW, KINDS, make_fact  # noqa: E402
 from samples import SampleMaker  # noqa: E402
+import words as trained_words  # noqa: E402
+
+
+def test_godwit_eval_asks_in_words_that_were_trained():
+    """src/eval/facts.cpp has words of its own, for want of Python at run time: some of these here."""
+    source = (ROOT / "src/eval/facts.cpp").read_text(encoding="utf-8")
+    lists = dict(re.findall(r"constexpr std::string_view k(\w+)\[\] = \{(.*?)\};", source, re.DOTALL))
+    assert len(lists) == 8 and lists.pop("Kinds")
+    for name, text in lists.items():
+        trained = getattr(trained_words, re.sub("(?<=[a-z])(?=[A-Z])", "_", name).upper())
+        asked = set(re.findall(r'"([^"]+)"', text))
+        assert asked and asked <= set(trained), name
 
 
 @pytest.fixture(scope="module")
