@@ -61,7 +61,15 @@ float KvSequence::bias(int layer, int head, size_t slot) const {
 
 size_t KvSequence::slots_before(const Head& head, int32_t end_position) const {
   if (head.demoted > 0 && end_position < demoted_at_) return 0;
+  // Mostly the newest slots are asked about: from the end on, in steps that double.
   size_t begin = 0, end = head.count;
+  for (size_t step = 1; step <= end; step *= 2) {
+    if (position(head, end - step) < end_position) {
+      begin = end - step + 1;
+      break;
+    }
+    end -= step;
+  }
   while (begin < end) {
     const size_t middle = begin + (end - begin) / 2;
     if (position(head, middle) < end_position) {
