@@ -145,16 +145,20 @@ struct BenchServe {
       bar.show(p.share, fmt::format("  {} answered, {} failed, {} open  {:.0f} tok/s", p.answered, p.failed, p.running,
                                     p.seconds > 0 ? static_cast<double>(p.tokens) / p.seconds : 0));
     };
-    GODWIT_ASSIGN(const load::LoadRun found,
-                  load::run_load(io, *client, o, std::move(to_send), on_progress, interrupt.token()));
+    const load::LoadRun found = load::run_load(io, *client, o, std::move(to_send), on_progress, interrupt.token());
     bar.clear();
-    return report(found, json, page);
+    GODWIT_TRY(report(found, json, page));
+    if (found.open_at_stop) return errorf(ErrorCode::kCancelled, "{}", load::stopped_text(found));
+    return {};
   }
 
   Status report(const load::LoadRun& found, bool json, std::optional<AtomicFile>& page) const {
     const load::Targets targets{ttft_target_ms / 1e3, per_token_target_ms / 1e3};
     const load::Summary summary = load::summarize(found, targets);
     if (summary.answered == 0) {
+      if (found.open_at_stop)
+        return errorf(ErrorCode::kCancelled, "stopped before a request was answered, with {} open",
+                      *found.open_at_stop);
       const auto most = std::max_element(found.failures.begin(), found.failures.end(),
                                          [](const auto& a, const auto& b) { return a.second.count < b.second.count; });
       if (most == found.failures.end())

@@ -94,6 +94,8 @@ struct ServiceStats {
   uint64_t tokens_read = 0, tokens_sampled = 0;  // so far, also by requests that are not over
   size_t prefix_blocks = 0;
   uint64_t prefix_bytes = 0;  // of blocks that the prefix cache knows, whoever else uses them
+  size_t prefix_states = 0;   // what KV policies left of prompts
+  uint64_t prefix_state_bytes = 0;
   uint64_t kv_bytes_in_use = 0, kv_budget_bytes = 0;
 };
 

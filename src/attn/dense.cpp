@@ -20,8 +20,9 @@ void add_dense(const PlanRequest& request, AttentionPlan& plan) {
       for (const SegmentPart& part : parts_of(segment, request.layer, head)) {
         const AttentionSegment& rows = part.segment;
         const int32_t end_position = rows.first_position + (rows.row_end - rows.row_begin);
-        const int32_t begin_position = request.window > 0 ? rows.first_position - request.window + 1 : INT32_MIN;
-        const size_t begin_slot = sequence.slots_before(request.layer, head, begin_position);
+        const size_t begin_slot =
+            request.window > 0 ? sequence.slots_before(request.layer, head, rows.first_position - request.window + 1)
+                               : 0;
         const size_t end_slot = sequence.slots_before(request.layer, head, end_position);
         if (begin_slot >= end_slot) continue;
         AttentionTile tile{.row_begin = rows.row_begin, .row_end = rows.row_end, .kv_head = head};

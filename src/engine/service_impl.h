@@ -190,7 +190,8 @@ struct Service::Impl final : SchedMemory {
   std::optional<PrefixStates> states;
   std::unique_ptr<OverRanks> over_ranks;  // null: this process alone
   std::map<uint64_t, std::unique_ptr<Work>> works;
-  size_t postponed = 0;  // in this step
+  size_t postponed = 0;           // in this step
+  std::vector<float> logit_rows;  // of the last rows, where they are sampled
 
   mutable std::mutex mutex;  // of all below; never held while a callback runs or a step is computed
   std::condition_variable wake;

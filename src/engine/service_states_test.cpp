@@ -125,6 +125,19 @@ TEST(ServiceStates, ANameIsNoMethod) {
   EXPECT_EQ(got.answer.cached_tokens, 64);
 }
 
+// h2o drops nothing before the prompt's end: its states have the blocks' pages, and sums beside them.
+TEST(ServiceStates, AreSeenAndCountAsKvMemory) {
+  const Engine engine = open(with({"h2o", "25%", "prefill"}));
+  auto service = serve(engine);
+  Client client(*service);
+  EXPECT_EQ(client.ask({.prompt = prompt(330), .options = greedy(3), .principal = {}}).get().answer.error, "");
+  const ServiceStats stats = service->stats();
+  EXPECT_EQ(stats.prefix_blocks, 5u);
+  EXPECT_EQ(stats.prefix_states, 5u);
+  EXPECT_EQ(stats.prefix_state_bytes, stats.kv_bytes_in_use);
+  EXPECT_GT(stats.prefix_state_bytes, stats.prefix_bytes);
+}
+
 TEST(ServiceStates, GoWhenMemoryIsWanted) {
   for (const Method& method : kMethods) {
     EngineOptions options = with(method);

@@ -63,7 +63,7 @@ void Service::Impl::step() {
   std::vector<Rows> prefills, decodes;
   std::vector<Said> said;
   SchedStep plan;
-  uint64_t kv_bytes = 0;
+  uint64_t kv_bytes = 0, state_bytes = 0;
   {
     std::lock_guard lock(engine->mutex);
     plan = scheduler.next(memory());
@@ -88,6 +88,7 @@ void Service::Impl::step() {
     for (const Rows& rows : over_ranks&& options.prefix_cache ? prefills : std::vector<Rows>())
       over_ranks->remember(*rows.work, rows.begin + rows.count);
     kv_bytes = engine->pool->bytes_in_use();
+    state_bytes = states->bytes();
   }
   if (over_ranks && !over_ranks->status()) return lose(over_ranks->status());
   {
@@ -98,6 +99,8 @@ void Service::Impl::step() {
     stats.waiting = scheduler.waiting();
     stats.prefix_blocks = over_ranks ? over_ranks->kept_blocks() : prefixes->blocks();
     stats.prefix_bytes = stats.prefix_blocks * engine->memory.kv_bytes_per_page_column;
+    stats.prefix_states = states->size();
+    stats.prefix_state_bytes = state_bytes;
     stats.kv_bytes_in_use = kv_bytes;
     for (const Rows& rows : prefills) stats.tokens_read += rows.count;
     for (const Said& one : said) stats.tokens_sampled += one.error.empty() && !works.at(one.id)->request.embed ? 1 : 0;
@@ -198,8 +201,12 @@ bool Service::Impl::finish(Phase phase, const Rows& rows) {
   const bool prompt_ends = phase == Phase::kPrefill && end == prompt;
   if (work.retention->looks_after(count, prompt_ends)) make_way(work);
   if (!work.retention->finish(count, prompt_ends)) return false;
-  if (phase == Phase::kPrefill && end <= resumable(work) && end % piece_tokens(work) == 0)
+  if (phase == Phase::kPrefill && end <= resumable(work) && end % piece_tokens(work) == 0) {
+    const KvPool& pool = *engine->pool;
+    const size_t beside = work.retention->bytes_beside(), free = pool.budget_bytes() - pool.bytes_in_use();
+    if (beside > free) release_prefixes((beside - free) / pool.smallest_page_bytes() + 1);
     states->remember(work.state_space, work.prompt, end, *work.sequence, *work.retention);
+  }
   return true;
 }
 
@@ -253,13 +260,13 @@ void Service::Impl::forward(Phase phase, std::vector<Rows> list, std::vector<Sai
   }
   const auto vocab = static_cast<size_t>(e.model->config().vocab_size),
              most = static_cast<size_t>(e.workspace->max_logit_rows());
-  std::vector<float> values;
   for (size_t i = 0; i < last.size(); i += most) {
     const size_t count = std::min(most, last.size() - i);
-    values.resize(count * vocab);
+    if (logit_rows.size() < count * vocab) logit_rows.resize(count * vocab);
+    const auto values = std::span(logit_rows).first(count * vocab);
     const Tensor device = e.model->logits(*e.workspace, std::span(last).subspan(i, count));
-    e.backend->download(std::as_writable_bytes(std::span(values)), device.data);
-    for (size_t j = 0; j < count; ++j) said.push_back(sample(*who[i + j], std::span(values).subspan(j * vocab, vocab)));
+    e.backend->download(std::as_writable_bytes(values), device.data);
+    for (size_t j = 0; j < count; ++j) said.push_back(sample(*who[i + j], values.subspan(j * vocab, vocab)));
   }
 }
 

@@ -152,14 +152,35 @@ void KvPool::give_up(PageId page) {
   unref(page);
 }
 
-size_t KvPool::bytes_held_by(const PageCounts& counts) const {
+bool KvPool::take_beside(size_t bytes) {
+  if (bytes_in_use() + bytes > budget_bytes_) return false;
+  beside_bytes_ += bytes;
+  ++changes_;
+  note_peak();
+  return true;
+}
+
+void KvPool::give_beside(size_t bytes) {
+  GODWIT_CHECK(bytes <= beside_bytes_);
+  beside_bytes_ -= bytes;
+  ++changes_;
+}
+
+size_t KvPool::bytes_if(const PageCounts& counts, const std::function<bool(PageId)>& counts_too) const {
   size_t total = 0;
   for (size_t slab = 0; slab < kSlabs; ++slab)
     for (size_t i = 0; i < counts.pages(slab); ++i)
-      if (const auto page = static_cast<PageId>(slab << kPageIndexBits | i);
-          counts.of(page) > 0 && counts.of(page) == firm_references(page))
+      if (const auto page = static_cast<PageId>(slab << kPageIndexBits | i); counts.of(page) > 0 && counts_too(page))
         total += bytes(page);
   return total;
+}
+
+size_t KvPool::bytes_held_by(const PageCounts& counts) const {
+  return bytes_if(counts, [&](PageId page) { return counts.of(page) == firm_references(page); });
+}
+
+size_t KvPool::bytes_of(const PageCounts& counts) const {
+  return bytes_if(counts, [](PageId) { return true; });
 }
 
 size_t KvPool::kept_bytes() const {

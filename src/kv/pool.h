@@ -7,9 +7,10 @@
 // until an operation makes them explicit: then position and log-count bias of each slot live in an aux entry, kept on
 // the host and mirrored in the aux slab for the kernels (flush_aux uploads what changed).
 //
-// Budget: bytes_in_use() counts pages and aux entries in use and never exceeds budget_bytes(). Exhaustion is a value,
-// not an error. bytes_reserved() is what was asked of the back-end: the page slab in one piece at creation, the aux
-// slab at the first explicit page; on a CPU, reserved memory that no page has used yet costs nothing.
+// Budget: bytes_in_use() counts pages and aux entries in use, and what take_beside() was told of, and never exceeds
+// budget_bytes(). Exhaustion is a value, not an error. bytes_reserved() is what was asked of the back-end: the page
+// slab in one piece at creation, the aux slab at the first explicit page; on a CPU, reserved memory that no page has
+// used yet costs nothing.
 //
 // Ownership: the back-end and the pool outlive every page. Whoever keeps references over time is a PageHolder, so that
 // check_integrity() can account for all of them. Thread-safety: a pool, its holders and its back-end belong to one
@@ -94,7 +95,7 @@ class KvPool {
   size_t capacity_pages() const { return slabs_[0].capacity; }
   size_t pages_in_use() const { return pages_in_use_; }
   size_t aux_in_use() const { return aux_in_use_; }
-  size_t bytes_in_use() const { return page_bytes_in_use_ + aux_in_use_ * format().aux_bytes(); }
+  size_t bytes_in_use() const { return page_bytes_in_use_ + aux_in_use_ * format().aux_bytes() + beside_bytes_; }
   size_t bytes_reserved() const;
   size_t peak_bytes() const { return peak_bytes_; }  // highest bytes_in_use() so far
 
@@ -113,10 +114,14 @@ class KvPool {
   // A reference that its holder would give up if asked, one a page at most. REQUIRES of keep: it is not explicit.
   void keep(PageId page);
   void give_up(PageId page);
+  // Memory that belongs to what pages hold and lies elsewhere counts, too; false: the budget has no room for it.
+  [[nodiscard]] bool take_beside(size_t bytes);
+  void give_beside(size_t bytes);
   size_t kept_bytes() const;                     // of pages that have no other reference
   uint64_t changes() const { return changes_; }  // another number whenever a page got or lost a reference
   // Of pages all of whose references are among these, but for one that keep() took.
   size_t bytes_held_by(const PageCounts& counts) const;
+  size_t bytes_of(const PageCounts& counts) const;  // of all these pages, each once
   // Another number whenever slots of the page that were filled get other contents; appending does not change it.
   uint64_t stamp(PageId page) const { return at(page).stamp; }
   void touch(PageId page) { at(page).stamp = ++last_stamp_; }
@@ -175,6 +180,7 @@ class KvPool {
   Page& at(PageId page) { return slabs_[page_slab(page)].pages[page_index(page)]; }
   bool ensure_aux_slab();
   uint32_t take_aux();
+  size_t bytes_if(const PageCounts& counts, const std::function<bool(PageId)>& counts_too) const;
   void free_aux(Page& page);
   size_t aux_words() const { return format().aux_bytes() / sizeof(int32_t); }
   void note_peak();
@@ -185,7 +191,7 @@ class KvPool {
   std::vector<KvFormat> formats_;     // by slab
   std::vector<uint8_t> layer_slabs_;  // empty: all layers have the first
   Slab slabs_[kSlabs];
-  size_t pages_in_use_ = 0, page_bytes_in_use_ = 0;
+  size_t pages_in_use_ = 0, page_bytes_in_use_ = 0, beside_bytes_ = 0;
   Buffer aux_slab_;
   std::vector<uint32_t> free_aux_;
   std::vector<int32_t> aux_host_;      // [entries ever in use, 2, page_tokens]: positions, then the bits of the biases

@@ -55,24 +55,28 @@ void PrefixStates::remember(std::string_view space, const std::shared_ptr<const 
   while (bytes_beside_ + beside > options_.most_bytes_beside) drop(least(false));
   const uint64_t hash = hash_on(hash_of(space), all);
   if (const auto other = states_.find(hash); other != states_.end()) drop(other);
+  if (!pool_.take_beside(beside)) return;
   auto fork = sequence.fork();
   auto kept = std::make_unique<KvRetention>(retention, *fork);
   states_.emplace(hash,
                   State{std::string(space), prompt, tokens, std::move(fork), std::move(kept), beside, worth(tokens)});
   bytes_beside_ += beside;
+  bytes_.reset();
 }
 
 void PrefixStates::drop(States::iterator state) {
   spent_ = std::max(spent_, state->second.worth);
   bytes_beside_ -= state->second.bytes_beside;
+  pool_.give_beside(state->second.bytes_beside);
   states_.erase(state);
+  bytes_.reset();
 }
 
 PrefixStates::States::iterator PrefixStates::least(bool alone) {
   auto found = states_.end();
   for (auto it = states_.begin(); it != states_.end(); ++it) {
     if (found != states_.end() && it->second.worth >= found->second.worth) continue;
-    if (!alone || it->second.sequence->holds_alone()) found = it;
+    if (!alone || it->second.bytes_beside > 0 || it->second.sequence->holds_alone()) found = it;
   }
   return found;
 }
@@ -92,12 +96,21 @@ void PrefixStates::forget_all() {
   while (!states_.empty()) drop(states_.begin());
 }
 
+size_t PrefixStates::bytes() const {
+  if (!bytes_) {
+    PageCounts counts;
+    for (const auto& [hash, state] : states_) state.sequence->count_references(counts);
+    bytes_ = pool_.bytes_of(counts) + bytes_beside_;
+  }
+  return *bytes_;
+}
+
 size_t PrefixStates::releasable_bytes() const {
   if (releasable_at_ == pool_.changes()) return releasable_;
   releasable_at_ = pool_.changes();
   PageCounts counts;
   for (const auto& [hash, state] : states_) state.sequence->count_references(counts);
-  releasable_ = pool_.bytes_held_by(counts);
+  releasable_ = pool_.bytes_held_by(counts) + bytes_beside_;
   return releasable_;
 }
 

@@ -9,13 +9,14 @@
 // it stands for whoever may see them and for the rules (KvRetentionRules::key).
 //
 // States share pages with whoever has them. What goes when memory is wanted: the least worth by GreedyDual (see
-// prefix_index.h), a state being worth what computing its tokens would cost. What retentions hold beside pages is
-// bounded, too.
+// prefix_index.h), a state being worth what computing its tokens would cost. What retentions hold beside pages counts
+// as the pool's (KvPool::take_beside), and has a bound of its own, too.
 //
 // Thread-safety: as the pool.
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 
@@ -40,22 +41,27 @@ class PrefixStates {
     double worth = 0;
   };
 
-  PrefixStates(const KvPool& pool, Options options) : pool_(pool), options_(options) {}
+  PrefixStates(KvPool& pool, Options options) : pool_(pool), options_(options) {}
+  ~PrefixStates() { forget_all(); }
+  PrefixStates(const PrefixStates&) = delete;
+  PrefixStates& operator=(const PrefixStates&) = delete;
 
   // The longest state that the tokens begin with; null: none.
   const State* find(std::string_view space, std::span<const int32_t> tokens) const;
   void use(const State& state);  // it is worth its cost again
-  // Remembers a sequence that has the first `tokens` of a prompt, a multiple of piece_tokens, after the step's end.
+  // Remembers a sequence that has the first `tokens` of a prompt, a multiple of piece_tokens, after the step's end;
+  // unless it has too much beside its pages, or the pool has no room for that.
   void remember(std::string_view space, const std::shared_ptr<const std::vector<int32_t>>& prompt, size_t tokens,
                 const KvSequence& sequence, const KvRetention& retention);
 
-  // Drops states until so many pages became free, or none is left that nobody else uses; says how many became free. A
-  // prefix index may have some of their pages, too, and frees them after that.
+  // Drops states until so many pages became free, or as much memory, or none is left whose going frees any; says how
+  // many became free. A prefix index may have some of their pages, too, and frees them after that.
   size_t release(size_t pages);
   void forget_all();
 
   size_t size() const { return states_.size(); }
-  // Pages that only states have, or a prefix index, too. O(1) while the pool has not changed.
+  size_t bytes() const;  // of all states, whoever else uses their pages. O(1) while states are the same
+  // Of pages that only states have, or a prefix index, too, and beside them. O(1) while the pool has not changed.
   size_t releasable_bytes() const;
 
  private:
@@ -63,13 +69,14 @@ class PrefixStates {
 
   double worth(size_t tokens) const;
   void drop(States::iterator state);
-  States::iterator least(bool alone);  // of worth; `alone`: of those that have pages which nobody else uses
+  States::iterator least(bool alone);  // of worth; `alone`: of those that have memory which nobody else uses
 
-  const KvPool& pool_;
+  KvPool& pool_;
   Options options_;
   States states_;
   size_t bytes_beside_ = 0;
   double spent_ = 0;  // worth of the last state that went
+  mutable std::optional<size_t> bytes_;
   mutable size_t releasable_ = 0;
   mutable uint64_t releasable_at_ = 0;  // KvPool::changes() then
 };

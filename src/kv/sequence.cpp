@@ -62,14 +62,10 @@ float KvSequence::bias(int layer, int head, size_t slot) const {
 size_t KvSequence::slots_before(const Head& head, int32_t end_position) const {
   if (head.demoted > 0 && end_position < demoted_at_) return 0;
   size_t begin = 0, end = head.count;
-  while (begin < end) {
-    const size_t middle = begin + (end - begin) / 2;
-    if (position(head, middle) < end_position) {
-      begin = middle + 1;
-    } else {
-      end = middle;
-    }
-  }
+  const auto look_at = [&](size_t slot) { position(head, slot) < end_position ? begin = slot + 1 : end = slot; };
+  // Mostly the newest slots are asked about: from the end on, in steps that double.
+  for (size_t step = 1; step <= end && begin == 0; step *= 2) look_at(end - step);
+  while (begin < end) look_at(begin + (end - begin) / 2);
   return begin;
 }
 

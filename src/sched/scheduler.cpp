@@ -162,9 +162,18 @@ void Scheduler::take_decodes(SchedMemory& memory, SchedStep& step) {
   }
 }
 
-bool Scheduler::start(Request& r, SchedMemory& memory, SchedStep& step) {
-  if (running() >= options_.most_running || waits_for_another(r, memory)) return false;
-  if (running() > 0 && !memory.fits(r.request.id, r.tokens)) return false;
+// `before` are those that come first and have no room. Smaller ones may overtake them, but not for ever.
+bool Scheduler::start(Request& r, std::vector<Request*>& before, SchedMemory& memory, SchedStep& step) {
+  if (running() >= options_.most_running) return false;
+  for (const Request* other : before)
+    if (other->overtaken >= options_.most_overtaken) return false;
+  if (waits_for_another(r, memory)) return false;
+  if (running() > 0 && !memory.fits(r.request.id, r.tokens)) {
+    before.push_back(&r);
+    return false;
+  }
+  for (Request* other : before) ++other->overtaken;
+  r.overtaken = 0;
   r.runs = true;
   --waiting_;
   r.computed = memory.begin(r.request.id);
@@ -179,6 +188,7 @@ void Scheduler::take_chunks(SchedMemory& memory, SchedStep& step) {
     if (!r.in_step) list.push_back(&r);
   std::sort(list.begin(), list.end(), [&](const Request* a, const Request* b) { return before(*a, *b); });
   size_t left = options_.step_tokens;
+  std::vector<Request*> without_room;
   for (Request* r : list) {
     if (left == 0) break;
     const bool gave_way = std::find(step.gave_way.begin(), step.gave_way.end(), r->request.id) != step.gave_way.end();
@@ -188,7 +198,7 @@ void Scheduler::take_chunks(SchedMemory& memory, SchedStep& step) {
     if (step.chunks.empty())  // prompts go on, too, if slowly
       budget = std::max(budget, std::min(options_.step_cost, chunk_cost(r->computed, options_.least_tokens)));
     if (budget < 1) break;
-    if (!r->runs && !start(*r, memory, step)) continue;
+    if (!r->runs && !start(*r, without_room, memory, step)) continue;
     const size_t tokens = chunk_tokens(*r, left, budget, step.chunks.empty());
     if (tokens == 0) continue;
     // A prompt waits for memory, unless nothing else goes on: then others give way to it, or it can never be read.

@@ -6,7 +6,8 @@
 // attends to, so the pieces of a prompt get smaller as it gets longer, and steps stay equally long.
 //
 // Who is next: higher priority first, then whoever's principal had least so far, then who came first. Waiting raises
-// priority, so that nobody waits for ever. A request whose prompt begins like one that is being read waits for that
+// priority, so that nobody waits for ever; a long one that there is no room for is overtaken by shorter ones, but after
+// some of them nobody begins before it does. A request whose prompt begins like one that is being read waits for that
 // one, and then finds its beginning in the cache.
 //
 // Memory is asked for step by step. When a request that generates gets none, others give way: lowest priority first, of
@@ -32,6 +33,7 @@ struct SchedOptions {
   double attention_tokens = 4096;  // so many tokens attended to cost as much as all else about one
   size_t block_tokens = 64;        // a shared beginning shorter than this is not waited for
   size_t patience = 1000;          // steps of waiting that count as one more priority
+  size_t most_overtaken = 32;      // so many may begin before one that there is no room for
 };
 
 struct SchedRequest {
@@ -99,10 +101,11 @@ class Scheduler {
  private:
   struct Request {
     SchedRequest request;
-    uint64_t order = 0;   // of arrival
-    uint64_t since = 0;   // the step in which it began to wait
-    size_t tokens = 0;    // prompt and answer so far
-    size_t computed = 0;  // of them
+    uint64_t order = 0;    // of arrival
+    uint64_t since = 0;    // the step in which it began to wait
+    size_t tokens = 0;     // prompt and answer so far
+    size_t computed = 0;   // of them
+    size_t overtaken = 0;  // by others that began while there was no room for this one
     bool runs = false;
     bool in_step = false;
 
@@ -120,7 +123,7 @@ class Scheduler {
   void give_way(Request& r, SchedMemory& memory, SchedStep& step);
   void take_decodes(SchedMemory& memory, SchedStep& step);
   void take_chunks(SchedMemory& memory, SchedStep& step);
-  bool start(Request& r, SchedMemory& memory, SchedStep& step);
+  bool start(Request& r, std::vector<Request*>& before, SchedMemory& memory, SchedStep& step);
   void serve(const Request& r, double cost);
 
   SchedOptions options_;

@@ -38,6 +38,8 @@ ApiResult<void> status(const App& app, const Call& call) {
                      {"prefix_cache",
                       {{"blocks", stats.prefix_blocks},
                        {"bytes", stats.prefix_bytes},
+                       {"states", stats.prefix_states},
+                       {"state_bytes", stats.prefix_state_bytes},
                        {"asked_tokens", stats.prompt_tokens},
                        {"found_tokens", stats.cached_tokens}}},
                      {"totals",

@@ -52,6 +52,30 @@ float max_of(std::span<const float> values) {
   return *std::max_element(std::begin(lanes), std::end(lanes));
 }
 
+// The largest number, and where it comes first.
+struct Best {
+  float value = -kInfinity;
+  size_t at = 0;
+  bool sound = true;  // neither NaN nor infinity among them
+};
+
+// Block by block, so that all looks at a number after the first one find it in the first cache.
+Best best_of(std::span<const float> values) {
+  constexpr size_t kBlock = 1024;
+  Best best;
+  for (size_t begin = 0; begin < values.size(); begin += kBlock) {
+    const auto block = values.subspan(begin, std::min(kBlock, values.size() - begin));
+    int unsound = 0;
+    for (float value : block) unsound |= !(value < kInfinity);  // true for NaN too
+    if (unsound != 0) best.sound = false;
+    if (const float top = max_of(block); top > best.value) {
+      best.value = top;
+      best.at = begin + static_cast<size_t>(std::find(block.begin(), block.end(), top) - block.begin());
+    }
+  }
+  return best;
+}
+
 double sum_of_exp(std::span<const float> values, double offset) {
   constexpr size_t kLanes = 8;
   double lanes[kLanes] = {}, total = 0;
@@ -137,28 +161,26 @@ Sampler::Sampler(SamplingOptions options, int vocab_size)
     : options_(std::move(options)), vocab_size_(vocab_size), random_(options_.seed) {
   Status status = validate(options_, vocab_size);
   GODWIT_CHECK(status.has_value(), "{}", status.error().message);
-  adjusted_.resize(static_cast<size_t>(vocab_size));
-  counts_.resize(static_cast<size_t>(vocab_size));
 }
 
 Result<SampledToken> Sampler::sample(std::span<const float> logits, std::span<const TokenId> history) {
-  GODWIT_CHECK(logits.size() == adjusted_.size(), "{} logits for a vocabulary of {}", logits.size(), vocab_size_);
-  int unsound = 0;
-  for (float logit : logits) unsound |= !(logit < kInfinity);  // true for NaN too
-  if (unsound != 0) {
+  GODWIT_CHECK(logits.size() == static_cast<size_t>(vocab_size_), "{} logits for a vocabulary of {}", logits.size(),
+               vocab_size_);
+  Best best = best_of(logits);
+  if (!best.sound) {
     return errorf(ErrorCode::kBadData, "the model gave logits that are not finite; its weights may be damaged");
   }
-  std::copy(logits.begin(), logits.end(), adjusted_.begin());
-  penalize(history);
-  for (const auto& [id, bias] : options_.logit_bias) {
-    float& logit = adjusted_[static_cast<size_t>(id)];
-    logit = std::min(logit + bias, kMaxFloat);
+  std::span<const float> chosen_from = logits;
+  if (penalizes() || !options_.logit_bias.empty() || sampled_ < options_.min_tokens) {
+    adjust(logits, history);
+    chosen_from = adjusted_;
+    best = best_of(chosen_from);
   }
-  if (sampled_ < options_.min_tokens) {
-    for (TokenId id : options_.end_tokens) adjusted_[static_cast<size_t>(id)] = -kInfinity;
+  if (best.value == -kInfinity) {
+    return errorf(ErrorCode::kInvalidArgument, "no token is left to choose: all are banned");
   }
   SampledToken token;
-  GODWIT_ASSIGN(token.id, draw());
+  token.id = options_.temperature == 0.0f ? static_cast<TokenId>(best.at) : draw(chosen_from, best.value);
   sampled_++;
   if (options_.logprobs >= 0) report(logits, token);
   return token;
@@ -168,10 +190,27 @@ bool Sampler::better(const Candidate& a, const Candidate& b) {
   return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
 }
 
+bool Sampler::penalizes() const {
+  const SamplingOptions& o = options_;
+  const bool idle = o.repetition_penalty == 1.0f && o.presence_penalty == 0.0f && o.frequency_penalty == 0.0f;
+  return !idle && o.penalty_window != 0;
+}
+
+void Sampler::adjust(std::span<const float> logits, std::span<const TokenId> history) {
+  adjusted_.assign(logits.begin(), logits.end());
+  if (penalizes()) penalize(history);
+  for (const auto& [id, bias] : options_.logit_bias) {
+    float& logit = adjusted_[static_cast<size_t>(id)];
+    logit = std::min(logit + bias, kMaxFloat);
+  }
+  if (sampled_ < options_.min_tokens) {
+    for (TokenId id : options_.end_tokens) adjusted_[static_cast<size_t>(id)] = -kInfinity;
+  }
+}
+
 void Sampler::penalize(std::span<const TokenId> history) {
   const SamplingOptions& o = options_;
-  bool idle = o.repetition_penalty == 1.0f && o.presence_penalty == 0.0f && o.frequency_penalty == 0.0f;
-  if (idle || o.penalty_window == 0) return;
+  counts_.resize(static_cast<size_t>(vocab_size_));
   if (o.penalty_window > 0 && history.size() > static_cast<size_t>(o.penalty_window)) {
     history = history.last(static_cast<size_t>(o.penalty_window));
   }
@@ -189,12 +228,12 @@ void Sampler::penalize(std::span<const TokenId> history) {
 }
 
 // Leaves in candidates_ the k best, unordered; all that are not banned if top_k asks for no limit.
-void Sampler::keep_top_k() {
+void Sampler::keep_top_k(std::span<const float> logits) {
   candidates_.clear();
-  size_t k = options_.top_k == 0 ? adjusted_.size() : static_cast<size_t>(options_.top_k);
+  size_t k = options_.top_k == 0 ? logits.size() : static_cast<size_t>(options_.top_k);
   bool by_heap = k <= kHeapLimit;
   for (TokenId id = 0; id < vocab_size_; id++) {
-    Candidate candidate{adjusted_[static_cast<size_t>(id)], id, 0.0};
+    Candidate candidate{logits[static_cast<size_t>(id)], id, 0.0};
     if (candidate.logit == -kInfinity) continue;
     if (!by_heap || candidates_.size() < k) {
       candidates_.push_back(candidate);
@@ -227,13 +266,8 @@ void Sampler::keep_top_p_and_min_p() {
   candidates_.resize(kept);
 }
 
-Result<TokenId> Sampler::draw() {
-  float best = max_of(adjusted_);
-  if (best == -kInfinity) return errorf(ErrorCode::kInvalidArgument, "no token is left to choose: all are banned");
-  if (options_.temperature == 0.0f) {
-    return static_cast<TokenId>(std::find(adjusted_.begin(), adjusted_.end(), best) - adjusted_.begin());
-  }
-  keep_top_k();
+TokenId Sampler::draw(std::span<const float> logits, float best) {
+  keep_top_k(logits);
   // Relative to the best token and in double, so that small temperatures cannot overflow.
   for (Candidate& c : candidates_) {
     c.weight = portable_exp((static_cast<double>(c.logit) - best) / options_.temperature);

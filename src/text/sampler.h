@@ -60,9 +60,11 @@ class Sampler {
   };
 
   static bool better(const Candidate& a, const Candidate& b);
+  bool penalizes() const;
   void penalize(std::span<const TokenId> history);
-  Result<TokenId> draw();
-  void keep_top_k();
+  void adjust(std::span<const float> logits, std::span<const TokenId> history);
+  TokenId draw(std::span<const float> logits, float best);
+  void keep_top_k(std::span<const float> logits);
   void keep_top_p_and_min_p();
   void report(std::span<const float> logits, SampledToken& token);
 
@@ -70,8 +72,8 @@ class Sampler {
   int vocab_size_;
   int64_t sampled_ = 0;
   Random random_;
-  std::vector<float> adjusted_;        // [vocab]
-  std::vector<int> counts_;            // [vocab], all zero between calls
+  std::vector<float> adjusted_;        // [vocab], once something is to be changed
+  std::vector<int> counts_;            // [vocab], all zero between calls, once they are needed
   std::vector<Candidate> candidates_;  // at most [vocab]
 };
 

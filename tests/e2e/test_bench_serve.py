@@ -138,19 +138,34 @@ def test_nobody_there(godwit):
     assert "connect" in message and "URL" in message
 
 
-def test_ctrl_c(server, godwit):
-    process = godwit.start("bench", "serve", url(server), "--users", "2", "--duration", "100", *QUICK)
-    time.sleep(2)
+def test_ctrl_c(server, godwit, tmp_path):
+    page = tmp_path / "load.html"
+    arguments = ("--users", "2", "--duration", "100", "--json", "--html", str(page), *QUICK)
+    process = godwit.start("bench", "serve", url(server), *arguments)
+    time.sleep(4)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=30)
-    assert process.returncode == 130 and out == b"" and b"stopped after" in err
+    assert process.returncode == 130 and b"stopped before its end" in err
+    report = json.loads(out)
+    assert report["answered"] == report["requests"] > 0 and 0 <= report["stopped"]["open_requests"] <= 2
+    assert 0 < report["seconds"] < 90 and report["ttft_seconds"]["count"] == report["answered"]
+    assert "stopped before its end" in page.read_text()
+
+
+def test_ctrl_c_before_the_first_answer(server, godwit):
+    arguments = ("--users", "1", "-n", "1", "--tokens-per-word", "1", "--output", "4000")
+    process = godwit.start("bench", "serve", url(server), *arguments)
+    time.sleep(1)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 130 and out == b"" and b"with 1 open" in err
 
 
 def test_progress_with_time_left(server, godwit):
     terminal = godwit.terminal("bench", "serve", url(server), "--users", "2", "--duration", "60", *QUICK)
     terminal.expect(r"load \[[#.]+\].*answered.*left")
     terminal.sendintr()
-    terminal.expect("stopped after")
+    terminal.expect("stopped before")
     terminal.wait()
 
 

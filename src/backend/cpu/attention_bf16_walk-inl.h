@@ -35,8 +35,8 @@ class Bf16Walk {
   Bf16Walk(const AttentionArgs& args, const AttentionShape& shape, const QueryBlock& block, float* scratch);
 
   float* spare() const { return spare_; }  // room for two states
-  // The state over pages [begin, end) of the plan, which belong to one segment.
-  void segment(uint32_t begin, uint32_t end, State& state);
+  // The state over pages [begin, end) of the plan, which belong to one segment. `then` is what will be read after them.
+  void segment(uint32_t begin, uint32_t end, State& state, const PageRef* then);
 
  private:
   static constexpr size_t kStrip = Engine::kStrip;
@@ -173,10 +173,11 @@ Bf16Walk<T, Engine>::Bf16Walk(const AttentionArgs& args, const AttentionShape& s
   spare_ = next;
 
   const auto head_dim = static_cast<size_t>(shape.head_dim), depth = at_.depth;
-  std::fill_n(keys_, 2 * at_.keys, uint16_t{0});  // rows past head_dim stay so
-  std::fill_n(q_, 2 * at_.q, uint16_t{0});
-  std::fill_n(weights_, 2 * at_.weights, uint16_t{0});
-  if (kCodes) std::fill_n(values_, 2 * at_.values, uint16_t{0});  // likewise past page_tokens
+  if constexpr (kCodes) {
+    std::fill_n(keys_, 2 * at_.keys, uint16_t{0});      // rows past head_dim stay so, and
+    std::fill_n(values_, 2 * at_.values, uint16_t{0});  // ... those past page_tokens
+  }
+  if (depth > head_dim) std::fill_n(q_, queries_ * depth, uint16_t{0});
   const __m512 scale = _mm512_set1_ps(args.scale);
   for (size_t query = 0; query < queries_; ++query) {
     const size_t row = static_cast<size_t>(block.row_begin) + query / group_;
@@ -198,17 +199,16 @@ Bf16Walk<T, Engine>::Bf16Walk(const AttentionArgs& args, const AttentionShape& s
 }
 
 template <class T, class Engine>
-void Bf16Walk<T, Engine>::segment(uint32_t begin, uint32_t end, State& state) {
+void Bf16Walk<T, Engine>::segment(uint32_t begin, uint32_t end, State& state, const PageRef* then) {
   state.clear();
   std::fill_n(lane_sums_, queries_ * 16, 0.0f);
   if constexpr (kCodes) std::fill_n(lane_middles_, queries_ * 16, 0.0f);
   const auto& pages = args_.plan->pages;
   for (uint32_t page = begin; page < end; ++page) {
     ahead_ = {};
-    if (page + 1 < pages.size()) {
-      const PageRef& next = pages[page + 1];
-      ahead_.at = reinterpret_cast<const char*>(args_.page(next));
-      ahead_.end = ahead_.at + args_.format.page_bytes(next.page);
+    if (const PageRef* next = page + 1 < end ? &pages[page + 1] : then; next != nullptr) {
+      ahead_.at = reinterpret_cast<const char*>(args_.page(*next));
+      ahead_.end = ahead_.at + args_.format.page_bytes(next->page);
     }
     visit(pages[page], state);
   }

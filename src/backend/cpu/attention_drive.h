@@ -2,7 +2,8 @@
 //
 // A Walk is the arithmetic of one target: it takes a block of queries over the pages of one segment at a time and
 // leaves a State; see attention_walk-inl.h. It has a static kBlockQueries, scratch_floats(shape, queries),
-// width(shape) and fold(total, segment), which adds a segment's state to that of the segments before it.
+// width(shape) and fold(total, segment), which adds a segment's state to that of the segments before it. It is told
+// which page its thread will most likely read next, for sequences that generate have few pages each.
 #pragma once
 
 #include <algorithm>
@@ -27,7 +28,7 @@ class AttentionDrive {
       if (units.size() > blocks_.size()) return split_blocks(units);
     }
     context_.pool.parallel_for(static_cast<int64_t>(blocks_.size()), [&](int64_t index, int thread) {
-      whole_block(thread, blocks_[static_cast<size_t>(index)]);
+      whole_block(thread, static_cast<size_t>(index));
       poll(thread);
     });
   }
@@ -45,14 +46,24 @@ class AttentionDrive {
         context_.scratch(thread, Walk::scratch_floats(shape_, queries(block)) * sizeof(float)));
   }
 
-  void whole_block(int thread, const QueryBlock& block) {
+  // The first page of what this thread takes after item `index`, if all take turns; null: it is the last.
+  template <class Item>
+  const PageRef* after(std::span<const Item> items, size_t index) const {
+    const size_t next = index + static_cast<size_t>(context_.pool.threads());
+    if (next >= items.size() || items[next].page_begin == items[next].page_end) return nullptr;
+    return &args_.plan->pages[items[next].page_begin];
+  }
+
+  void whole_block(int thread, size_t index) {
+    const QueryBlock& block = blocks_[index];
     const size_t count = queries(block);
     Walk walk(args_, shape_, block, scratch(thread, block));
     State total(walk.spare(), count, width()), segment(walk.spare() + State::floats(count, width()), count, width());
     begin_block(block, total);
     for (uint32_t page = block.page_begin; page < block.page_end;) {
       const uint32_t end = segment_end(*args_.plan, page, block.page_end);
-      walk.segment(page, end, segment);
+      walk.segment(page, end, segment,
+                   end < block.page_end ? &args_.plan->pages[end] : after(std::span<const QueryBlock>(blocks_), index));
       Walk::fold(total, segment);
       page = end;
     }
@@ -66,7 +77,7 @@ class AttentionDrive {
       const QueryBlock& block = blocks_[unit.block];
       Walk walk(args_, shape_, block, scratch(thread, block));
       State state(memory + offsets[static_cast<size_t>(index)], queries(block), width());
-      walk.segment(unit.page_begin, unit.page_end, state);
+      walk.segment(unit.page_begin, unit.page_end, state, after(units, static_cast<size_t>(index)));
       poll(thread);
     });
   }

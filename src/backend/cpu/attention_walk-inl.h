@@ -81,8 +81,8 @@ class Walk {
 
   size_t queries() const { return queries_; }
   float* spare() const { return spare_; }  // room for two states
-  // The state over pages [begin, end) of the plan, which belong to one segment.
-  void segment(uint32_t begin, uint32_t end, State& state);
+  // The state over pages [begin, end) of the plan, which belong to one segment. `then` is what will be read after them.
+  void segment(uint32_t begin, uint32_t end, State& state, const PageRef* then);
 
  private:
   struct Rows {  // of the block, that see something of a page
@@ -155,14 +155,16 @@ Walk<T>::Walk(const AttentionArgs& args, const AttentionShape& shape, const Quer
 }
 
 template <class T>
-void Walk<T>::segment(uint32_t begin, uint32_t end, State& state) {
+void Walk<T>::segment(uint32_t begin, uint32_t end, State& state, const PageRef* then) {
   const FloatTag d;
   state.clear();
   std::fill_n(lane_sums_, queries_ * kLanes, 0.0f);
   const auto& pages = args_.plan->pages;
   for (uint32_t page = begin; page < end; ++page) {
-    ahead_ = reinterpret_cast<const char*>(args_.page(pages[std::min<size_t>(page + 1, pages.size() - 1)])) -
-             reinterpret_cast<const char*>(args_.page(pages[page]));
+    const PageRef* next = page + 1 < end ? &pages[page + 1] : then;
+    ahead_ = next == nullptr ? 0
+                             : reinterpret_cast<const char*>(args_.page(*next)) -
+                                   reinterpret_cast<const char*>(args_.page(pages[page]));
     visit(pages[page], state);
   }
   for (size_t i = 0; i < queries_; ++i)

@@ -7,16 +7,13 @@
 
 #include "backend/cpu/page_layout.h"
 #include "backend/cpu/partials.h"
+#include "backend/cpu/to_f16.h"
 #include "tensor/half.h"
 
 namespace godwit::cpu {
 namespace {
 
-constexpr int64_t kRowsPerItem = 64;
-
-void store(float value, float* to) {
-  *to = value;
-}
+constexpr int64_t kNumbersPerItem = 4096;  // what pays for waking a thread
 
 struct F16 {
   uint16_t bits;
@@ -24,11 +21,14 @@ struct F16 {
 struct BF16 {
   uint16_t bits;
 };
-void store(float value, F16* to) {
-  to->bits = float_to_f16(value);
+void store(const float* from, float* to, size_t count) {
+  std::copy_n(from, count, to);
 }
-void store(float value, BF16* to) {
-  to->bits = float_to_bf16(value);
+void store(const float* from, F16* to, size_t count) {
+  to_f16(from, &to->bits, count);
+}
+void store(const float* from, BF16* to, size_t count) {
+  for (size_t i = 0; i < count; ++i) to[i].bits = float_to_bf16(from[i]);
 }
 
 struct Sizes {
@@ -48,8 +48,13 @@ template <class T>
 void write_slot(const Sizes& sizes, std::byte* page, size_t slot, const float* k, const float* v) {
   T* keys = reinterpret_cast<T*>(page) + slot;
   T* values = reinterpret_cast<T*>(page + sizes.k_bytes) + slot * sizes.head_dim;
-  for (size_t i = 0; i < sizes.head_dim; ++i) store(k[i], keys + i * sizes.page_tokens);
-  for (size_t i = 0; i < sizes.head_dim; ++i) store(v[i], values + i);
+  T stored[64];
+  for (size_t begin = 0; begin < sizes.head_dim; begin += std::size(stored)) {
+    const size_t count = std::min(sizes.head_dim - begin, std::size(stored));
+    store(k + begin, stored, count);
+    for (size_t i = 0; i < count; ++i) keys[(begin + i) * sizes.page_tokens] = stored[i];
+  }
+  store(v, values, sizes.head_dim);
 }
 
 // Calls write(page, slot, k, v) for every (row, head) of rows [begin, end).
@@ -218,8 +223,9 @@ void kv_write(Context& context, const KvWriteArgs& args) {
   GODWIT_CHECK(args.k.shape == args.v.shape && args.k.shape[2] == args.format.head_dim);
   const int64_t rows = args.k.shape[0];
   GODWIT_CHECK(args.slots.size() == static_cast<size_t>(rows * args.k.shape[1]));
-  context.pool.parallel_for((rows + kRowsPerItem - 1) / kRowsPerItem, [&](int64_t item) {
-    const int64_t begin = item * kRowsPerItem, end = std::min(rows, begin + kRowsPerItem);
+  const int64_t rows_per_item = std::max<int64_t>(1, kNumbersPerItem / (args.k.shape[1] * args.k.shape[2]));
+  context.pool.parallel_for((rows + rows_per_item - 1) / rows_per_item, [&](int64_t item) {
+    const int64_t begin = item * rows_per_item, end = std::min(rows, begin + rows_per_item);
     if (format.has_codes()) return write_codes(args, sizes, begin, end);
     switch (format.dtype) {
       case DType::kF16:

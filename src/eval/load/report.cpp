@@ -35,6 +35,10 @@ std::string targets_text(const Targets& targets) {
 
 }  // namespace
 
+std::string stopped_text(const LoadRun& run) {
+  return fmt::format("stopped before its end; {} requests that were open are not counted", *run.open_at_stop);
+}
+
 Summary summarize(const LoadRun& run, const Targets& targets) {
   Summary s;
   s.seconds = run.seconds;
@@ -88,6 +92,7 @@ ordered_json load_json(const LoadRun& run, const Summary& s, const Targets& targ
                        {"ttft_cached_seconds", percentiles(s.ttft_cached)},
                        {"inter_token_seconds", percentiles(run.gaps)},
                        {"end_to_end_seconds", percentiles(s.end_to_end)}};
+  if (run.open_at_stop) json["stopped"] = {{"open_requests", *run.open_at_stop}};
   if (targets.any())
     json["goodput"] = {{"ttft_target_seconds", targets.ttft_seconds},
                        {"per_token_target_seconds", targets.per_token_seconds},
@@ -112,6 +117,7 @@ std::string load_table(const LoadRun& run, const Summary& s, const Targets& targ
     text += fmt::format("goodput: {} requests ({:.1f}%), {:.2f} requests/s with {}\n", s.good,
                         100.0 * static_cast<double>(s.good) / static_cast<double>(run.records.size()),
                         s.per_second(s.good), targets_text(targets));
+  if (run.open_at_stop) text += stopped_text(run) + "\n";
   for (const auto& [kind, failures] : run.failures)
     text += fmt::format("failed: {} x {}: {}\n", failures.count, kind, failures.example);
   text += "\n| milliseconds | p50 | p90 | p99 | mean | max |\n|---|---:|---:|---:|---:|---:|\n";

@@ -28,6 +28,7 @@ struct Summary {
 };
 
 Summary summarize(const LoadRun& run, const Targets& targets);
+std::string stopped_text(const LoadRun& run);  // of one that was stopped
 
 // What the report begins with; all given by who ran it.
 struct Heading {

@@ -146,6 +146,7 @@ std::string load_html(const LoadRun& run, const Summary& s, const Targets& targe
   html += "</p>\n";
   for (const auto& [kind, failures] : run.failures)
     html += fmt::format("<p>Failed: {} × {}: {}</p>\n", failures.count, escaped(kind), escaped(failures.example));
+  if (run.open_at_stop) html += fmt::format("<p>This run was {}.</p>\n", stopped_text(run));
   if (!s.lagged.empty()) html += fmt::format("<p>The generator did not keep up: {}.</p>\n", escaped(s.lagged));
   html += table(run, s) + "<h2>How long</h2>\n<p>The share of all that took no longer.</p>\n";
   html += cdf_plot("Time to first token", "s2", s.ttft, targets.ttft_seconds);

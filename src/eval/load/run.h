@@ -8,6 +8,7 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <optional>
 #include <stop_token>
 
 #include "eval/load/histogram.h"
@@ -53,7 +54,8 @@ struct LoadRun {
   std::vector<uint32_t> tokens_in_bin;
   bool tokens_from_usage = true;  // else some server did not say, and events that carry text are counted
   size_t connections = 0;
-  double seconds = 0;  // from the first request to the last end
+  double seconds = 0;                   // from the first request to the last end, or to when it was stopped
+  std::optional<int64_t> open_at_stop;  // it was stopped, with so many requests open; of these there are no records
 };
 
 struct Progress {
@@ -66,8 +68,7 @@ Result<std::string> ask_model(boost::asio::io_context& io, HttpClient& client);
 // Measures with two short requests what a word and an empty prompt cost.
 Status calibrate(boost::asio::io_context& io, HttpClient& client, RunOptions& options);
 
-// kCancelled when `stop` was asked for.
-Result<LoadRun> run_load(boost::asio::io_context& io, HttpClient& client, const RunOptions& options, Workload workload,
-                         const std::function<void(const Progress&)>& on_progress, std::stop_token stop);
+LoadRun run_load(boost::asio::io_context& io, HttpClient& client, const RunOptions& options, Workload workload,
+                 const std::function<void(const Progress&)>& on_progress, std::stop_token stop);
 
 }  // namespace godwit::load

@@ -333,7 +333,7 @@ function showStatus(s) {
   $("totals").textContent = `${count(t.answered)} answered, ${count(t.cancelled)} cancelled, ${count(t.failed)} failed, ${count(t.refused)} refused`;
   const cache = s.prefix_cache;
   $("prefix-share").textContent = cache.asked_tokens ? `${percent(cache.found_tokens / cache.asked_tokens)} of prompts found` : "nothing asked yet";
-  $("prefix-size").textContent = `${count(cache.blocks)} blocks, ${bytes(cache.bytes)}; ${count(cache.found_tokens)} of ${count(cache.asked_tokens)} tokens were there`;
+  $("prefix-size").textContent = `${count(cache.blocks)} blocks, ${bytes(cache.bytes)}; ${cache.states ? `${count(cache.states)} states, ${bytes(cache.state_bytes)}; ` : ""}${count(cache.found_tokens)} of ${count(cache.asked_tokens)} tokens were there`;
   $("requests").replaceChildren(...s.requests.map(requestRow));
   const o = s.others, sum = o.waiting + o.reading + o.generating;
   $("others").textContent = sum
