@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "base/result.h"
+#include "server/request_json.h"
 #include "server/tools.h"
 
 namespace godwit::server {
