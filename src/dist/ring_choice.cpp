@@ -84,6 +84,11 @@ RingPrediction predict(const RingCosts& costs, const RingAttention& ring, const 
   link.send.latency_s /= together;
   link.exchange.latency_s /= together;
   predicted.pass_q_s = pass_q_seconds(work, link);
+  if (shards.ranks() > 1) {  // either way, new tokens must be with their keepers first; those of all sequences at once
+    const double arrived_s = link.send.seconds(rows * (ranks - 1) / ranks * token_bytes(ring, format));
+    predicted.pass_kv_s += arrived_s;
+    predicted.pass_q_s += arrived_s;
+  }
   predicted.mode = predicted.pass_q_s < predicted.pass_kv_s ? RingMode::kPassQ : RingMode::kPassKv;
   return predicted;
 }
