@@ -95,6 +95,10 @@ void add_serve(Program& program) {
                    "Least KV budget that requests may choose, as --kv-budget")
       ->check(kNotEmpty);
   server->add_option("--largest-kv-budget", state->service.kv.largest_budget, "The largest")->check(kNotEmpty);
+  server
+      ->add_option("--allow-ranks", state->service.most_ranks,
+                   "With mpirun: how many ranks a request may ask for, at most (default: none may ask)")
+      ->check(CLI::PositiveNumber);
   server->add_flag("--no-prefix-cache", state->no_prefix_cache, "Keep nothing of a prompt for later requests");
   server->add_flag("--no-request-log", state->no_log, "No line per request on stderr");
   auto* limits = verb->add_option_group("limits");

@@ -33,11 +33,18 @@ struct KvAllowance {
               largest_budget = {};  // as a KV budget; empty: no limit. Compared over the request's prompt
 };
 
+// How many ranks read a sequence's prompt and keep its keys and values, and how many keep them while its answer is made.
+struct RankDegrees {
+  int prefill = 0, decode = 0;
+  bool operator==(const RankDegrees&) const = default;
+};
+
 struct ServiceOptions {
   int most_running = 32;     // requests that are being answered; the others wait
   int most_waiting = 256;    // more are refused
   bool prefix_cache = true;  // K and V of prompts stay, as long as nobody needs the memory
   KvAllowance kv = {};
+  int most_ranks = 0;  // that a request may ask for; 0: requests may not ask
   // Ranks of the engine are lost: all requests have failed, and status() says why. From the service's thread, once.
   std::function<void()> on_lost = {};
 };
@@ -51,6 +58,7 @@ struct ServiceRequest {
   bool embed = false;     // no text: ServiceAnswer::embedding
   std::string name = {};  // what requests() calls it
   std::optional<KvChoice> kv = {};  // within ServiceOptions::kv; none: the engine's
+  RankDegrees ranks = {};           // within ServiceOptions::most_ranks; 0: as EngineOptions has it
 };
 
 struct ServiceAnswer {
@@ -62,6 +70,7 @@ struct ServiceAnswer {
   int stop = -1;                      // which of options.stop ended it; -1: none
   double waited_seconds = 0;          // before anything was computed
   std::vector<float> embedding = {};  // mean over the prompt of what the last layer made of each token, of length 1
+  RankDegrees ranks = {};             // that did it: of what was computed last; 0: nothing was
 };
 
 // A request that is not over.
@@ -78,6 +87,7 @@ struct RequestStatus {
   KvChoice kv = {};        // its method
   double kv_retained = 1;  // share of its tokens' KV entries that are still there
   double seconds = 0;      // since it was submitted
+  RankDegrees ranks = {};  // as in ServiceAnswer
 };
 
 struct ServiceCallbacks {
@@ -111,6 +121,8 @@ class Service {
   Result<uint64_t> submit(ServiceRequest request, ServiceCallbacks callbacks);
   // Whether a request of so many tokens may choose this; the error says why not.
   Status check(const KvChoice& choice, size_t prompt_tokens) const;
+  // Likewise so many ranks, with that KV method.
+  Status check(const RankDegrees& ranks, const std::optional<KvChoice>& kv) const;
   const ServiceOptions& options() const;
   void cancel(uint64_t id);  // on_end follows, soon; unknown ids are ignored
   // Whether requests are still answered; if not, why: a rank of the engine is gone.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "dist/stopwatch.h"
 
@@ -26,7 +27,8 @@ RingAttention::RingAttention(Transport& transport, KvPool& pool, const RingShape
       shared_(std::move(shared)),
       poll_([this] { transport_.poll(); }) {
   const auto count = static_cast<size_t>(ranks());
-  for (auto* frames : {&new_out_, &new_in_, &queries_in_, &states_in_, &states_out_}) frames->resize(count);
+  for (auto* frames : {&new_out_, &new_in_, &queries_out_, &queries_in_, &states_in_, &states_out_})
+    frames->resize(count);
   for (Half& half : halves_) half.in.resize(count);
 }
 
@@ -80,31 +82,29 @@ Tensor RingAttention::state_tensor(std::byte* at, int32_t row_count) const {
 
 void RingAttention::begin(std::span<const RingPart> parts) {
   parts_.clear();
-  int32_t own_rows = 0;
+  pieces_.assign(static_cast<size_t>(ranks()), {});
+  std::vector<int32_t> rows(static_cast<size_t>(ranks()));
   for (const RingPart& what : parts) {
-    Part part{what, Shards(ranks(), pool_.format().page_tokens, what.first, what.degree), {}, {}, {}};
+    Part part{what, Shards(ranks(), pool_.format().page_tokens, what.first, what.degree), {}, 0, {}};
+    part.row_begin = rows[static_cast<size_t>(me())];
     for (int rank = 0; rank < ranks(); ++rank) {
-      std::vector<Piece> pieces;
-      int32_t row = 0;
+      int32_t& row = rows[static_cast<size_t>(rank)];
+      const int32_t begin = row;
       part.rows.push_back(part.shards.rows(rank, what.step));
       for (const Stretch& run : part.rows.back()) {
         for (int32_t at = run.begin; at < run.end;) {
           const int32_t segment = shards_.segment_of(at);
           const int32_t end = std::min(run.end, (segment + 1) * shards_.segment_tokens());
-          pieces.push_back({row, {at, end}, part.shards.keeper(segment)});
+          pieces_[static_cast<size_t>(rank)].push_back({parts_.size(), row, {at, end}, part.shards.keeper(segment)});
           row += end - at;
           at = end;
         }
       }
-      part.pieces.push_back(std::move(pieces));
-      if (rank == me())
-        own_rows += row;
-      else if (row > 0)
-        part.readers.push_back(rank);
+      if (rank != me() && row > begin) part.readers.push_back(rank);
     }
     parts_.push_back(std::move(part));
   }
-  GODWIT_CHECK(own_rows <= shape_.max_rows);
+  for (const int32_t count : rows) GODWIT_CHECK(count <= shape_.max_rows);
 }
 
 std::vector<RingAttention::Span> RingAttention::spans_of(int rank, int32_t row_begin, int32_t row_end) const {
@@ -150,40 +150,51 @@ bool RingAttention::reads_shared() const {
   bool any = false;
   for (const auto& readers : shared_.readers)
     any = any || std::find(readers.begin(), readers.end(), 1) != readers.end();
-  return any &&
-         std::any_of(parts_.begin(), parts_.end(), [](const Part& part) { return part.what.mode != RingMode::kPassQ; });
+  return any && std::any_of(parts_.begin(), parts_.end(), [](const Part& part) {
+           return part.what.mode != RingMode::kPassQ && part.what.degree > 1;
+         });
 }
 
 void RingAttention::attend(const LayerCall& call) {
   if (!status()) return;
   const Stopwatch watch;
   const double waited = transport_.waited_s();
-  int32_t row = 0;
-  for (const Part& part : parts_) {
-    now_ = &part;
-    const int32_t end = row + size_of(rows(me()));
-    LayerCall own = call;
-    for (Tensor* tensor : {&own.q, &own.k, &own.v, &own.positions, &own.partial.out, &own.partial.lse})
-      *tensor = tensor->slice(row, end);
-    attend_part(own);
-    row = end;
-  }
+  attend_all(call);
   times_.exposed_s += transport_.waited_s() - waited;
   times_.total_s += watch.seconds();
   times_.layers += 1;
 }
 
-void RingAttention::attend_part(const LayerCall& call) {
-  const bool passes_kv = now_->what.mode != RingMode::kPassQ;
+LayerCall RingAttention::own_call(const LayerCall& call) const {
+  const int32_t row = now_->row_begin, end = row + size_of(rows(me()));
+  LayerCall own = call;
+  for (Tensor* tensor : {&own.q, &own.k, &own.v, &own.positions, &own.partial.out, &own.partial.lse})
+    *tensor = tensor->slice(row, end);
+  return own;
+}
+
+// A failure is in status(), for everyone who asks.
+void RingAttention::attend_all(const LayerCall& call) {
+  const auto passes_kv = [](const Part& part) { return part.what.mode != RingMode::kPassQ; };
   send_new(call);
   seal(call, true);
-  const std::vector<Stretch> rounds = passes_kv ? rounds_of(call) : std::vector<Stretch>();
-  const bool early = passes_kv && options_.overlap && is_old(rounds[0]);
-  if (early) post_round(call, rounds[0], 0);
-  // A failure is in status(), for everyone who asks.
+  // The first round of the first may leave while new tokens arrive.
+  const auto first = std::find_if(parts_.begin(), parts_.end(), passes_kv);
+  bool early = false;
+  if (first != parts_.end()) {
+    now_ = &*first;
+    const Stretch round = rounds_of(call)[0];
+    early = options_.overlap && is_old(round);
+    if (early) post_round(call, round, 0);
+  }
   if (!take_new(call)) return;
   seal(call, false);
-  (void)(passes_kv ? pass_kv(call, rounds, early) : pass_q(call));
+  for (const Part& part : parts_) {
+    if (!passes_kv(part)) continue;
+    now_ = &part;
+    if (!pass_kv(own_call(call), rounds_of(call), std::exchange(early, false))) return;
+  }
+  (void)pass_q(call);
 }
 
 void RingAttention::walk(const LayerCall& call, const Rows& rows, Stretch segments, const SegmentPages& pages,

@@ -23,7 +23,9 @@
 // A sequence that has dropped slots is *compact*: each rank has what is left of its segments in pages without gaps, one
 // list per head, with positions beside them. Queries travel then, and a rank returns one state.
 //
-// A step may be of several sequences; each has its own mode, and they follow one another within a layer.
+// A step may be of several sequences, each with its own mode. Within a layer, new K and V of all go to their keepers in
+// one message per pair of ranks; then sequences whose K and V travel follow one another; and then all whose queries
+// travel go together: one message of queries and one of states per pair of ranks, whatever their number.
 //
 // Every rank calls begin() and then attend() for each layer, with the same parts. A failing transport makes
 // attend() return at once, with numbers that mean nothing; status() says why. Thread-safety: one thread at a time.
@@ -113,7 +115,8 @@ class RingAttention final : public LayerAttention {
     int32_t row_begin = 0, row_end = 0, position = 0;
   };
   struct Piece {  // rows of one rank that one rank keeps
-    int32_t row_begin = 0;
+    size_t part = 0;
+    int32_t row_begin = 0;  // among all of that rank
     Stretch positions;
     int keeper = 0;
   };
@@ -132,20 +135,25 @@ class RingAttention final : public LayerAttention {
     RingPart what;
     Shards shards;
     std::vector<std::vector<Stretch>> rows;  // of each rank
-    std::vector<std::vector<Piece>> pieces;  // likewise, by keeper
+    int32_t row_begin = 0;                   // of this rank, among those of all parts
     std::vector<int> readers;                // other ranks with rows
+  };
+  struct PassQItem {  // rows of a part that are asked about together
+    const Part* part = nullptr;
+    int32_t index = 0, rows_per_block = 0;  // see block_of()
   };
 
   RingAttention(Transport& transport, KvPool& pool, const RingShape& shape, const RingOptions& options,
                 SharedView shared);
   Status allocate();
-  void attend_part(const LayerCall& call);
+  void attend_all(const LayerCall& call);
+  LayerCall own_call(const LayerCall& call) const;  // with the rows of the part that is being attended to
 
   // Of the part that is being attended to.
   const Shards& own_shards() const { return now_->shards; }
   const Stretch& step() const { return now_->what.step; }
   const std::vector<Stretch>& rows(int rank) const { return now_->rows[static_cast<size_t>(rank)]; }
-  const std::vector<Piece>& pieces(int rank) const { return now_->pieces[static_cast<size_t>(rank)]; }
+  const std::vector<Piece>& pieces(int rank) const { return pieces_[static_cast<size_t>(rank)]; }
 
   int me() const { return transport_.rank(); }
   int ranks() const { return shards_.ranks(); }
@@ -164,7 +172,7 @@ class RingAttention final : public LayerAttention {
   PageForms forms_of(int32_t page) const { return page_forms(pool_.format(), step(), page); }
   int32_t first_page(int32_t segment) const { return segment * static_cast<int32_t>(kSegmentPages); }
 
-  // New K and V to their keepers.
+  // New K and V of all parts to their keepers.
   void send_new(const LayerCall& call);
   Status take_new(const LayerCall& call);
   void place_new(const LayerCall& call, int from, const std::byte* slab, PageId first_page);
@@ -193,8 +201,13 @@ class RingAttention final : public LayerAttention {
   bool exact() const { return options_.exact && !now_->what.compact; }  // one state per segment, not per rank
   Block block_of(int rank, int32_t index, int32_t rows_per_block) const;
   int32_t states_of(int keeper, const Block& block, int32_t first) const;  // that a rank returns for a block
-  Status pass_q(const LayerCall& call);
-  Status pass_q_block(const LayerCall& call, int32_t index, int32_t rows_per_block);
+  Status pass_q(const LayerCall& call);                                    // of all parts whose queries travel
+  Status pass_q_batch(const LayerCall& call, std::span<const PassQItem> items);
+  Status answer(const LayerCall& call, std::span<const PassQItem> items, int peer,
+                std::vector<Transport::Pending>& sent);
+  Status merge_own(const LayerCall& call, std::span<const PassQItem> items,
+                   std::vector<Transport::Pending>& states_pending);
+  Block look_at(const PassQItem& item, int rank);  // the rank's block of it, whose part is attended to from now on
   void walk_kept(const LayerCall& call, const Rows& rows, const Block& block, std::byte* states);
   Result<std::byte*> device(Buffer& buffer, size_t bytes);
 
@@ -219,6 +232,7 @@ class RingAttention final : public LayerAttention {
   const std::function<void()> poll_;
 
   std::vector<Part> parts_;
+  std::vector<std::vector<Piece>> pieces_;  // of each rank, by keeper
   const Part* now_ = nullptr;
 
   Buffer outbox_, inbox_;  // pages of new tokens
@@ -232,7 +246,7 @@ class RingAttention final : public LayerAttention {
     std::vector<Transport::Pending> pending;
   };
   Half halves_[2];
-  std::vector<Frame> new_out_, new_in_, queries_in_, states_in_, states_out_;  // by rank
+  std::vector<Frame> new_out_, new_in_, queries_out_, queries_in_, states_in_, states_out_;  // by rank
   std::vector<Transport::Pending> new_pending_;
   AttentionPlan plan_;
   std::vector<KvSeal> seals_;

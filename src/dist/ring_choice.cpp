@@ -64,7 +64,7 @@ Result<RingCosts> measure_costs(Transport& transport, RingAttention& ring) {
 }
 
 RingPrediction predict(const RingCosts& costs, const RingAttention& ring, const Shards& shards, const KvFormat& format,
-                       Stretch step) {
+                       Stretch step, int together) {
   const double ranks = shards.ranks(), tokens = step.end, fresh = step.size();
   const double segments = shards.segments(step.end), rows = std::ceil(fresh / ranks);
   const double seen = (step.begin + fresh / 2) / tokens;  // of the pairs, a causal step
@@ -80,7 +80,15 @@ RingPrediction predict(const RingCosts& costs, const RingAttention& ring, const 
   // Queries meet whole segments: the rank that keeps most has most to do. Where ranks are without rows, there are fewer
   // to do it for.
   work.attention_step_s = std::ceil(segments / ranks) * one * std::min(1.0, fresh / ranks);
-  predicted.pass_q_s = pass_q_seconds(work, costs.link);
+  RingConstants link = costs.link;
+  link.send.latency_s /= together;
+  link.exchange.latency_s /= together;
+  predicted.pass_q_s = pass_q_seconds(work, link);
+  if (shards.ranks() > 1) {  // either way, new tokens must be with their keepers first; those of all sequences at once
+    const double arrived_s = link.send.seconds(rows * (ranks - 1) / ranks * token_bytes(ring, format));
+    predicted.pass_kv_s += arrived_s;
+    predicted.pass_q_s += arrived_s;
+  }
   predicted.mode = predicted.pass_q_s < predicted.pass_kv_s ? RingMode::kPassQ : RingMode::kPassKv;
   return predicted;
 }

@@ -21,9 +21,10 @@ struct RingPrediction {
   double pass_kv_s = 0, pass_q_s = 0;  // of a layer
 };
 
-// Of the ranks of `shards`; of those that take part in a sequence it does not matter which they are.
+// Of the ranks of `shards`; of those that take part in a sequence it does not matter which they are. Queries of so many
+// sequences travel together, and share what a message costs however short it is.
 RingPrediction predict(const RingCosts& costs, const RingAttention& ring, const Shards& shards, const KvFormat& format,
-                       Stretch step);
+                       Stretch step, int together = 1);
 
 // Bytes that all ranks together send for one layer of a step without a window, by the formulas: each segment, in whole
 // pages, to every other rank with rows; queries to every other rank that keeps something, and one state per segment

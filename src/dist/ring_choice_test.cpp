@@ -46,6 +46,21 @@ TEST(RingChoice, FewNewTokensSendQueriesAndManySendKeys) {
   });
 }
 
+TEST(RingChoice, NewTokensComeFirstAndSequencesShareMessages) {
+  RingCase c;
+  const double latency = 1e-2;  // far more than all else
+  on_rings(c, {}, [&](RingAttention& ring, Transport&) {
+    const auto of = [&](int together) {
+      return predict(costs_of(latency, 1e15), ring, ring.shards(), c.format, {2000, 2001}, together);
+    };
+    EXPECT_NEAR(of(1).pass_kv_s, 2 * latency, 1e-3);  // new keys and values, and those that were there
+    EXPECT_NEAR(of(1).pass_q_s, 3 * latency, 1e-3);   // new ones, queries and states
+    EXPECT_EQ(of(1).mode, RingMode::kPassKv);
+    EXPECT_NEAR(of(8).pass_q_s, 3 * latency / 8, 1e-3);
+    EXPECT_EQ(of(8).mode, RingMode::kPassQ);
+  });
+}
+
 TEST(RingChoice, OneStatePerRankMakesQueriesCheaper) {
   RingCase c;
   c.ranks = 4;

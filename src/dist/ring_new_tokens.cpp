@@ -8,7 +8,7 @@ namespace godwit::dist {
 void RingAttention::send_new(const LayerCall& call) {
   const auto page_tokens = static_cast<uint32_t>(pool_.format().page_tokens);
   const size_t row_slots = kv_heads(), page_bytes = new_format(call.layer).page_bytes();
-  std::vector<KvSlot> slots(static_cast<size_t>(size_of(rows(me()))) * row_slots);
+  std::vector<KvSlot> slots(static_cast<size_t>(call.k.shape[0]) * row_slots);
   std::vector<PageId> first(static_cast<size_t>(ranks()));
   PageId next_page = 0;
   for (int keeper = 0; keeper < ranks(); ++keeper) {
@@ -96,6 +96,7 @@ void RingAttention::place_new(const LayerCall& call, int from, const std::byte* 
   uint32_t count = 0;
   for (const Piece& piece : pieces(from)) {
     if (piece.keeper != me()) continue;
+    now_ = &parts_[piece.part];
     each_place(call.layer, piece.positions, [&](uint32_t i, size_t head, const KvSlot& to) {
       const uint32_t at = count + i;
       moves.push_back({{first_page + static_cast<PageId>(at / page_tokens * kv_heads() + head), at % page_tokens}, to});
@@ -113,14 +114,18 @@ void RingAttention::seal(const LayerCall& call, bool complete_before) {
   const auto turn = [&](int32_t position) {
     return static_cast<int32_t>(format.sealed_end(static_cast<size_t>(position)));
   };
-  const Stretch pages{turn(step().begin), turn(step().end)};
   seals_.clear();
-  now_->what.sequence->list_seals(call.layer, seals_);
-  std::erase_if(seals_, [&](const KvSeal& seal) {
-    const int32_t page = pool_.first_position(seal.open) / format.page_tokens;
-    const bool complete = (page + 1) * format.page_tokens <= step().begin;
-    return page < pages.begin || page >= pages.end || complete != complete_before;
-  });
+  for (const Part& part : parts_) {
+    const Stretch& step = part.what.step;
+    const Stretch pages{turn(step.begin), turn(step.end)};
+    std::vector<KvSeal> all;
+    part.what.sequence->list_seals(call.layer, all);
+    for (const KvSeal& seal : all) {
+      const int32_t page = pool_.first_position(seal.open) / format.page_tokens;
+      const bool complete = (page + 1) * format.page_tokens <= step.begin;
+      if (page >= pages.begin && page < pages.end && complete == complete_before) seals_.push_back(seal);
+    }
+  }
   if (!seals_.empty())
     backend_.kv_seal(
         {.format = format, .open_slab = pool_.open_slab(), .slab = pool_.slab(call.layer), .pages = seals_});

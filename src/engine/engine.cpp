@@ -139,11 +139,7 @@ Status Engine::Impl::load(const ModelSource& source) {
                     "prefill method '{}' finds pages by position, and KV policy '{}' puts entries in another order; "
                     "give dense",
                     options.prefill, options.kv_policy);
-    if (rank_count > 1)
-      if (const Status works = retention->over_ranks(); !works)
-        return errorf(works.error().code,
-                      "KV policy '{}' does not work over {} ranks: {}; leave it out, or start one process",
-                      options.kv_policy, rank_count, works.error().message);
+    if (rank_count > 1) GODWIT_TRY(check_over_ranks(retention->method, format, rank_count));
     for (KvFormat& each : formats) each.demotes = retention->format.demotes;
   }
   if (options.profile) backend = make_timed_backend(std::move(backend), seconds);

@@ -19,6 +19,7 @@ Result<KvChoices> KvChoices::make(Engine engine, const KvAllowance& allowed) {
     Allowed& added = choices.policies_.emplace_back(Allowed{spec, {}});
     if (spec == kNone) continue;
     GODWIT_ASSIGN(added.method, make_kv_policy(spec, choices.engine_.shape));
+    if (const Engine& e = choices.engine_; e.ranks > 1) GODWIT_TRY(check_over_ranks(added.method, e.format, e.ranks));
   }
   const auto limit = [&](const std::string& text, std::optional<Limit>& into) -> Status {
     if (text.empty()) return {};

@@ -18,6 +18,7 @@ class KvChoices {
     KvFormat format;
     int q_heads = 0, prefill_chunk = 0;
     bool equal_pages = true;
+    int ranks = 1;
   };
   static Result<KvChoices> make(Engine engine, const KvAllowance& allowed);
 

@@ -12,13 +12,15 @@ enum class RankVerb : uint32_t {
   kOpen,
   kCreate,
   kFork,
+  kCreateFrom,
+  kAllow,
   kTruncate,
   kDrop,
   kReserve,
   kAskRoom,
   kShare,
   kStep,
-  kBytes,
+  kUse,
   kReport,
   kClose,
   kEnd
@@ -29,10 +31,12 @@ struct RankCommand {
   RankVerb verb = RankVerb::kEnd;
   uint32_t engine = 0;
   uint64_t sequence = 0, other = 0;
-  int32_t end = 0;           // position: what is left by a truncation, what is reserved; ranks of kShare
+  int32_t end = 0;           // position: what is left by a truncation, what is reserved
+  int32_t entries = 0;       // of a head, at most
+  int32_t degree = 0;        // ranks that are to keep a sequence
   uint32_t parts = 0;        // of a step
   uint32_t phase = 0;        // likewise
-  uint32_t extra_bytes = 0;  // that follow: parts and then tokens, options, sequences
+  uint32_t extra_bytes = 0;  // that follow: parts and then tokens, options, sequences, rules
 };
 
 // Of one sequence in a step.
@@ -42,7 +46,7 @@ struct RankPart {
   int32_t first_logits = 0;    // row of the part from which logits are wanted
   uint32_t mode = 0;
   uint32_t prompt_ends = 0;
-  uint32_t unused = 0;  // no bytes of nothing in between or behind
+  uint32_t index = 0;  // of the part in the step
 };
 
 // One rank's answer to kOpen and to a step that wants memory.

@@ -10,9 +10,10 @@ RequestStatus Service::Work::status() const {
   s.cached_tokens = cached;
   s.kv = kv;
   s.completion_tokens = writer.tokens();
+  s.ranks = ranks;
   s.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - submitted).count();
   if (!sequence) return s;
-  const KvUse use = team != nullptr ? KvUse{team->kv_bytes(*sequence), 1} : kv_use(*sequence);
+  const KvUse use = dropped ? *dropped : team != nullptr ? KvUse{team->kv_bytes(*sequence), 1} : kv_use(*sequence);
   s.computed_tokens = std::min(sequence->next_position(), s.prompt_tokens);
   s.state = s.computed_tokens < s.prompt_tokens ? State::kReading : State::kGenerating;
   s.kv_bytes = use.bytes;
@@ -28,10 +29,9 @@ Result<std::unique_ptr<Service>> Service::start(const Engine& engine, const Serv
                   options.most_running, e.options.prefill_chunk);
   if (options.most_waiting < 1)
     return errorf(ErrorCode::kInvalidArgument, "a queue of {} requests makes no sense", options.most_waiting);
-  if (e.team && (e.retention || !options.kv.policies.empty()))
-    return errorf(ErrorCode::kUnsupported,
-                  "a service over {} ranks keeps every KV entry: leave KV policies out, or start it as one process",
-                  e.rank_count);
+  if (options.most_ranks < 0 || options.most_ranks > e.rank_count)
+    return errorf(ErrorCode::kInvalidArgument, "requests may not ask for {} ranks where there {}", options.most_ranks,
+                  e.rank_count == 1 ? "is one; start more with mpirun" : fmt::format("are {}", e.rank_count));
   if (e.decode_planner->repair_every() > 0)
     return errorf(ErrorCode::kUnsupported, "decode method '{}' repairs sessions one by one; a service needs repair=0",
                   e.options.decode);
@@ -40,8 +40,15 @@ Result<std::unique_ptr<Service>> Service::start(const Engine& engine, const Serv
                                                     .format = e.pool->format(),
                                                     .q_heads = e.model->config().heads,
                                                     .prefill_chunk = o.prefill_chunk,
-                                                    .equal_pages = e.pool->equal_pages()},
+                                                    .equal_pages = e.pool->equal_pages(),
+                                                    .ranks = e.rank_count},
                                                    options.kv));
+  if (e.team) {
+    std::vector<std::string> policies = options.kv.policies;
+    std::erase(policies, "none");
+    std::lock_guard lock(engine.impl_->mutex);
+    GODWIT_TRY(e.team->allow(policies));
+  }
   return std::unique_ptr<Service>(new Service(std::make_unique<Impl>(engine.impl_, options, std::move(choices))));
 }
 
@@ -104,10 +111,12 @@ Result<uint64_t> Service::submit(ServiceRequest request, ServiceCallbacks callba
   if (!request.embed) {
     GODWIT_ASSIGN(kv, s.choices.choose(request.kv, request.prompt.size()));
   }
+  GODWIT_TRY(s.check(request.ranks, kv.text));
   auto prompt = std::make_shared<const std::vector<int32_t>>(request.prompt);
   std::vector<TokenId> tokens = *prompt;
   std::string space = request.principal + '\0' + request.salt, state_space;
-  if (s.options.prefix_cache && kv.rules && kv.rules->by_pieces()) state_space = kv.rules->key() + '\0' + space;
+  if (s.options.prefix_cache && kv.rules && kv.rules->by_pieces() && !e.team)
+    state_space = kv.rules->key() + '\0' + space;
   auto work = std::make_unique<Work>(Work{.request = std::move(request),
                                           .callbacks = std::move(callbacks),
                                           .writer = std::move(writer),
@@ -134,6 +143,30 @@ Result<uint64_t> Service::submit(ServiceRequest request, ServiceCallbacks callba
 
 Status Service::check(const KvChoice& choice, size_t prompt_tokens) const {
   GODWIT_TRY(impl_->choices.choose(choice, prompt_tokens));
+  return {};
+}
+
+Status Service::check(const RankDegrees& ranks, const std::optional<KvChoice>& kv) const {
+  const EngineOptions& o = impl_->engine->options;
+  return impl_->check(ranks, kv.value_or(KvChoice{.policy = o.kv_policy}));
+}
+
+Status Service::Impl::check(const RankDegrees& asked, const KvChoice& kv) const {
+  for (const int ranks : {asked.prefill, asked.decode}) {
+    if (ranks == 0) continue;
+    if (options.most_ranks == 0)
+      return errorf(ErrorCode::kInvalidArgument, "requests may not choose the number of ranks here: leave it out");
+    if (ranks < 0 || ranks > options.most_ranks)
+      return errorf(ErrorCode::kInvalidArgument, "{} ranks were asked for; a request may have 1 to {} here", ranks,
+                    options.most_ranks);
+  }
+  const RankDegrees ranks = ranks_for(asked);
+  if (engine->team && !kv.policy.empty() && kv.policy != "none" && ranks.decode != 0 && ranks.decode != ranks.prefill)
+    return errorf(
+        ErrorCode::kInvalidArgument,
+        "with KV policy '{}' an answer stays on the ranks of its prompt, since entries that were dropped leave "
+        "gaps; ask for as many ranks for both, or not for those of the answer",
+        kv.policy);
   return {};
 }
 

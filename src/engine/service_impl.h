@@ -15,6 +15,7 @@
 #include "engine/embedding.h"
 #include "engine/engine_impl.h"
 #include "engine/kv_choices.h"
+#include "engine/kv_use.h"
 #include "kv/prefix_index.h"
 #include "kv/prefix_states.h"
 #include "sched/scheduler.h"
@@ -35,7 +36,8 @@ struct Service::Work {
   KvChoice kv;                                    // its KV method, and
   std::shared_ptr<const KvRetentionRules> rules;  // ... what that means; null: every entry stays
   const Team* team = nullptr;
-  uint64_t team_sequence = 0;  // what the other ranks call it
+  uint64_t team_sequence = 0;         // what the other ranks call it
+  std::optional<KvUse> dropped = {};  // over ranks: what its policy has left of it; none: all
   std::unique_ptr<KvSequence> sequence = nullptr;
   std::unique_ptr<KvRetention> retention = nullptr;
   EmbeddingSum embedding = {};
@@ -43,6 +45,7 @@ struct Service::Work {
   int cached = 0;
   double waited_seconds = -1;  // not yet begun
   RequestStatus told = {};     // by on_progress
+  RankDegrees ranks = {};      // see ServiceAnswer
 
   RequestStatus status() const;
 };
@@ -63,6 +66,12 @@ struct Service::Impl final : SchedMemory {
     s.block_tokens = static_cast<size_t>(engine->pool->format().page_tokens);
     return s;
   }
+
+  RankDegrees ranks_for(const RankDegrees& asked) const {
+    const RankOptions& own = engine->options.rank_options;
+    return {asked.prefill > 0 ? asked.prefill : own.prefill_ranks, asked.decode > 0 ? asked.decode : own.decode_ranks};
+  }
+  Status check(const RankDegrees& asked, const KvChoice& kv) const;
 
   // --- the service's thread
   void run(const std::stop_token& stop);

@@ -39,7 +39,8 @@ Service::Impl::OverRanks::Found Service::Impl::OverRanks::find(const Work& work)
     if (one->space == work.space)
       look(std::span(*one->prompt).first(one->tokens), {0, one->id, one->sequence.get(), one.get()});
   for (const auto& [id, tokens] : read_)
-    if (const Work& other = *service_.works.at(id); id != work.id && other.space == work.space)
+    if (const Work& other = *service_.works.at(id);
+        id != work.id && other.space == work.space && team_.whole(other.team_sequence))
       look(std::span(*other.prompt).first(tokens), {0, other.team_sequence, other.sequence.get(), nullptr});
   return best;
 }
@@ -48,33 +49,57 @@ size_t Service::Impl::OverRanks::cached(uint64_t id) const {
   return find(*service_.works.at(id)).tokens;
 }
 
-bool Service::Impl::OverRanks::fits(uint64_t, size_t tokens) const {
+// The number of ranks that a request does not say is the engine's.
+SequenceTerms Service::Impl::OverRanks::terms(const Work& work) const {
+  return {service_.ranks_for(work.request.ranks), work.rules};
+}
+
+bool Service::Impl::OverRanks::fits(uint64_t id, size_t tokens) const {
   std::vector<uint64_t> droppable;
   for (const auto& one : kept_) droppable.push_back(one->id);
-  return team_.has_room(static_cast<int32_t>(tokens + 1), droppable);
+  const SequenceTerms wanted = terms(*service_.works.at(id));
+  const KvShape shape = service_.engine->model->kv_shape();
+  const size_t entries = wanted.rules ? wanted.rules->residence(shape).most_slots(tokens) : tokens;
+  return team_.has_room({static_cast<int32_t>(tokens + 1), static_cast<int32_t>(entries + 1),
+                         wanted.ranks.prefill > 0 ? wanted.ranks.prefill : team_.size()},
+                        droppable);
+}
+
+// On the ranks that it asks for; without such a wish where the beginning lies, if there is no room on more.
+bool Service::Impl::OverRanks::begin_from(Work& work, const Found& found) {
+  const auto tokens = static_cast<int32_t>(found.tokens);
+  const SequenceTerms wanted = terms(work);
+  const bool asked = wanted.ranks.prefill > 0;
+  work.sequence = found.sequence->fork();
+  work.team_sequence = team_.create_from(found.id, tokens, *work.sequence, wanted);
+  if (found.kept != nullptr) found.kept->used = ++uses_;
+  Status fitted;
+  do {
+    fitted = team_.fit_prompt(work.team_sequence, static_cast<int32_t>(work.prompt->size()) - tokens);
+  } while (!fitted && asked && status() && forget_oldest());
+  if (fitted || !asked) return true;
+  team_.drop(work.team_sequence);
+  work.sequence.reset();
+  return false;
 }
 
 size_t Service::Impl::OverRanks::begin(uint64_t id) {
   Work& work = *service_.works.at(id);
   service_.begins(work);
   const Found found = find(work);
-  if (found.tokens == 0) {
+  if (found.tokens == 0 || !begin_from(work, found)) {
     work.sequence = team_.next_share();
-    work.team_sequence = team_.create(*work.sequence);
+    work.team_sequence = team_.create(*work.sequence, terms(work));
     (void)team_.fit_prompt(work.team_sequence, static_cast<int32_t>(work.prompt->size()));  // nothing has to move
     return 0;
   }
-  const auto tokens = static_cast<int32_t>(found.tokens);
-  work.sequence = found.sequence->fork();
-  work.team_sequence = team_.fork(found.id, *work.sequence);
-  team_.truncate(work.team_sequence, tokens);
-  if (found.kept != nullptr) found.kept->used = ++uses_;
-  if (work.writer.tokens() == 0) work.cached = tokens;
+  if (work.writer.tokens() == 0) work.cached = static_cast<int>(found.tokens);
   remember(work, found.tokens);
   return found.tokens;
 }
 
 void Service::Impl::OverRanks::remember(const Work& work, size_t tokens) {
+  if (!work.sequence) return;  // it was postponed
   read_[work.id] = tokens;
   const size_t whole = whole_pages(tokens);
   if (!service_.engine->pool->format().seals || tokens < work.prompt->size() || service_.shareable(work) == 0 ||
@@ -100,7 +125,8 @@ void Service::Impl::OverRanks::release(uint64_t id) {
   if (!work.sequence) return;
   const auto read = read_.find(id);
   size_t tokens = read == read_.end() || service_.shareable(work) == 0 ? 0 : whole_pages(read->second);
-  if (tokens < static_cast<size_t>(work.sequence->shortest_exact())) tokens = 0;
+  if (tokens < static_cast<size_t>(work.sequence->shortest_exact()) || !team_.whole(work.team_sequence)) tokens = 0;
+  work.dropped.reset();
   if (read != read_.end()) read_.erase(read);
   Beginning left{work.space, work.prompt, tokens, work.team_sequence, std::move(work.sequence), ++uses_};
   keep(std::move(left));
@@ -136,19 +162,48 @@ bool Service::Impl::OverRanks::forget_oldest() {
   return true;
 }
 
-// All sequences in one step; each row's logits come from the rank that computed it. A failure is in status().
-void Service::Impl::OverRanks::forward(Phase phase, std::span<const Rows> list, std::vector<Said>& said) {
+// What a policy has left of it lies on all ranks: these are asked when that may have changed, by a drop or a page.
+void Service::Impl::OverRanks::see_use(Work& work, int32_t end) {
+  if (!work.rules || team_.whole(work.team_sequence)) return;
+  const bool page = end % service_.engine->pool->format().page_tokens == 0;
+  if (!work.dropped || page || team_.shortest_exact(work.team_sequence) == end)
+    work.dropped = team_.use(work.team_sequence);
+}
+
+// A drop in pages that others have copies what stays: beginnings that are kept go as long as there is no room for that.
+void Service::Impl::OverRanks::make_way(const Team::Part& part) {
+  const int32_t end = part.begin + static_cast<int32_t>(part.tokens.size());
+  while (!team_.has_room({end, end, team_.degree(part.sequence)}, {}) && status() && forget_oldest()) continue;
+}
+
+// All sequences in one step; each row's logits come from the rank that computed it. A failure is in status(). A request
+// that lacks memory waits its turn again: its policy may drop nothing later than a session's would.
+void Service::Impl::OverRanks::forward(Phase phase, std::vector<Rows> list, std::vector<Said>& said) {
+  std::erase_if(list, [](const Rows& rows) { return !rows.work->sequence; });
   std::vector<Team::Part> parts;
   for (const Rows& rows : list) {
     const auto count = static_cast<int32_t>(rows.count);
     parts.push_back({.sequence = rows.work->team_sequence,
                      .begin = static_cast<int32_t>(rows.begin),
                      .tokens = std::span(rows.work->tokens).subspan(rows.begin, rows.count),
-                     .first_logits = rows.samples ? count - 1 : count});
+                     .first_logits = rows.samples ? count - 1 : count,
+                     .prompt_ends = phase == Phase::kPrefill && rows.begin + rows.count == rows.work->prompt->size()});
   }
+  if (parts.empty()) return;
+  for (const Team::Part& part : parts)
+    if (team_.may_copy(part)) make_way(part);
   (void)team_.step(phase, parts, [&](size_t part, int32_t, std::span<const float> logits) {
-    said.push_back(service_.sample(*list[part].work, logits));
+    if (parts[part].outcome) said.push_back(service_.sample(*list[part].work, logits));
   });
+  for (size_t i = 0; status() && i < parts.size(); ++i) {
+    Work& work = *list[i].work;
+    if (parts[i].outcome) {
+      see_use(work, static_cast<int32_t>(list[i].begin + list[i].count));
+      continue;
+    }
+    service_.postpone(work, said);
+    while (forget_oldest()) continue;  // its own beginning, too: it begins with pages that are nobody else's
+  }
 }
 
 }  // namespace godwit

@@ -26,7 +26,7 @@ struct Service::Impl::OverRanks final : SchedMemory {
 
   // The first tokens of the request's prompt are computed.
   void remember(const Work& work, size_t tokens);
-  void forward(Phase phase, std::span<const Rows> list, std::vector<Said>& said);
+  void forward(Phase phase, std::vector<Rows> list, std::vector<Said>& said);
   Status status() const { return team_.status(); }
   size_t kept_blocks() const;
 
@@ -47,10 +47,14 @@ struct Service::Impl::OverRanks final : SchedMemory {
     Beginning* kept = nullptr;
   };
 
+  SequenceTerms terms(const Work& work) const;
   size_t whole_pages(size_t tokens) const;
   Found find(const Work& work) const;
+  bool begin_from(Work& work, const Found& found);
   void keep(Beginning beginning);
   bool forget_oldest();
+  void make_way(const Team::Part& part);
+  void see_use(Work& work, int32_t end);
 
   Impl& service_;
   Team& team_;

@@ -124,7 +124,8 @@ void Service::Impl::order_by_pages(std::vector<Rows>& list) const {
                    [&](const Rows& a, const Rows& b) { return pages[a.work] < pages[b.work]; });
 }
 
-// Steps of as many rows as the workspace has. Rows of one request stay in order.
+// Steps of as many rows as the workspace has. Rows of one request stay in order, and where its policy minds how they
+// are cut, together: they fit into an empty step.
 void Service::Impl::compute(Phase phase, std::span<const Rows> list, std::vector<Said>& said) {
   const auto most = static_cast<size_t>(engine->workspace->max_rows());
   const Team* team = engine->team.get();
@@ -132,11 +133,19 @@ void Service::Impl::compute(Phase phase, std::span<const Rows> list, std::vector
   size_t rows = 0;
   for (Rows next : list) {
     while (next.count > 0 && next.work->sequence) {  // else it was postponed
+      (phase == Phase::kPrefill ? next.work->ranks.prefill : next.work->ranks.decode) =
+          team == nullptr ? 1 : team->degree(next.work->team_sequence);
       const size_t left = most - rows;
+      if (team != nullptr && rows > 0 && piece_tokens(*next.work) > 0 &&
+          static_cast<size_t>(team->rows_of(next.work->team_sequence, static_cast<int32_t>(next.count))) > left) {
+        forward(phase, std::exchange(part, {}), said);
+        rows = 0;
+        continue;
+      }
       const size_t fit =
           team == nullptr ? left
                           : static_cast<size_t>(team->tokens_of(next.work->team_sequence, static_cast<int32_t>(left)));
-      const size_t count = std::min(next.count, fit);
+      const size_t count = team != nullptr && piece_tokens(*next.work) > 0 ? next.count : std::min(next.count, fit);
       part.push_back({next.work, next.begin, count, next.samples && count == next.count});
       rows += team == nullptr
                   ? count
@@ -212,13 +221,13 @@ bool Service::Impl::finish(Phase phase, const Rows& rows) {
 
 void Service::Impl::postpone(Work& work, std::vector<Said>& said) {
   ++postponed;
-  if (scheduler.postpone(work.id, *this)) return;
-  release(work.id);  // nothing more of it is computed in this step
+  if (scheduler.postpone(work.id, memory())) return;
+  memory().release(work.id);  // nothing more of it is computed in this step
   said.push_back({work.id, {}, FinishReason::kKvExhausted, kDoesNotFit});
 }
 
 void Service::Impl::forward(Phase phase, std::vector<Rows> list, std::vector<Said>& said) {
-  if (over_ranks) return over_ranks->forward(phase, list, said);
+  if (over_ranks) return over_ranks->forward(phase, std::move(list), said);
   Engine::Impl& e = *engine;
   std::erase_if(list, [&](const Rows& rows) {
     if (!rows.work->sequence) return true;
@@ -311,7 +320,8 @@ void Service::Impl::end(uint64_t id, FinishReason finish, std::string error) {
                              work.writer.tokens(),
                              static_cast<int>(work.writer.stop().value_or(-1)),
                              std::max(work.waited_seconds, 0.0),
-                             work.embedding.unit_mean()};
+                             work.embedding.unit_mean(),
+                             work.ranks};
   if (std::string rest = work.writer.rest();
       !rest.empty() && finish != FinishReason::kCancelled && work.callbacks.on_piece)
     work.callbacks.on_piece({work.tokens.back(), std::move(rest), 0, {}, false});

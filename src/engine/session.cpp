@@ -134,7 +134,7 @@ std::span<const TokenId> Session::tokens() const {
 
 uint64_t Session::kv_bytes() const {
   std::lock_guard lock(impl_->engine->mutex);
-  if (Team* team = impl_->engine->team.get()) return team->kv_bytes(impl_->team_sequence);
+  if (Team* team = impl_->engine->team.get()) return team->use(impl_->team_sequence).bytes;
   return impl_->sequence->bytes();
 }
 

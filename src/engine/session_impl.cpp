@@ -104,11 +104,11 @@ Status Session::Impl::step(size_t count, bool prompt_ends, const OnLogits& on_lo
   if (e.team) {
     if (watcher != nullptr)
       return errorf(ErrorCode::kUnsupported, "attention over several ranks cannot be watched; start one process");
-    const Team::Part part{.sequence = team_sequence,
-                          .begin = static_cast<int32_t>(begin),
-                          .tokens = std::span(tokens).subspan(begin, count),
-                          .first_logits = first,
-                          .prompt_ends = prompt_ends};
+    Team::Part part{.sequence = team_sequence,
+                    .begin = static_cast<int32_t>(begin),
+                    .tokens = std::span(tokens).subspan(begin, count),
+                    .first_logits = first,
+                    .prompt_ends = prompt_ends};
     if (decodes) GODWIT_TRY(e.team->fit_answer(team_sequence));
     const auto take = [&](size_t, int32_t row, std::span<const float> values) {
       if (on_logits) on_logits(begin + static_cast<size_t>(row), values);

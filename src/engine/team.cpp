@@ -23,6 +23,7 @@ Result<std::unique_ptr<Team>> Team::make(Engine::Impl& engine, Ranks::Impl& rank
       machine.substr(0, machine.rfind(',')), config.layers.size(), config.heads, config.kv_heads, config.head_dim,
       config.dim, config.vocab_size, engine.weight_bytes, engine.options.kv_codec, engine.memory.context_tokens)));
   std::unique_ptr<Team> team(new Team(engine, ranks, id));
+  if (engine.retention) team->policies_[engine.retention->written.policy] = engine.retention->method;
   GODWIT_ASSIGN(dist::SharedView shared, dist::share(ranks.transport, engine.kv_memory ? &*engine.kv_memory : nullptr,
                                                      engine.pool->format().page_bytes()));
   auto ring = dist::RingAttention::create(
@@ -76,15 +77,30 @@ Team::Member& Team::add(uint64_t id, KvSequence& sequence, int first, int degree
   member.sequence = &sequence;
   member.first = first;
   member.degree = degree;
-  if (engine_.retention) member.retention = std::make_unique<KvRetention>(engine_.retention, sequence, &peers_);
   return member;
 }
 
-Team::Member& Team::copy(Member& from, uint64_t id, KvSequence& sequence) {
+void Team::keep_to(Member& member, const std::shared_ptr<const KvRetentionRules>& rules) {
+  if (rules) member.retention = std::make_unique<KvRetention>(rules, *member.sequence, &peers_);
+}
+
+Team::Member& Team::copy(const Member& from, uint64_t id, KvSequence& sequence) {
   Member& made = add(id, sequence, from.first, from.degree);
   made.wants = from.wants;
   if (from.retention) made.retention = std::make_unique<KvRetention>(*from.retention, sequence);
   from.shared_end = made.shared_end = sequence.next_position();
+  return made;
+}
+
+Team::Member& Team::copy_beginning(const Member& from, uint64_t id, KvSequence& sequence, int32_t tokens,
+                                   const std::shared_ptr<const KvRetentionRules>& rules) {
+  GODWIT_CHECK(!from.compact());
+  Member& made = add(id, sequence, from.first, from.degree);
+  from.shared_end = sequence.next_position();
+  sequence.truncate(tokens);
+  made.shared_end = tokens;
+  keep_to(made, rules);
+  if (made.retention) made.retention->skip(tokens);
   return made;
 }
 
@@ -97,11 +113,15 @@ std::unique_ptr<KvSequence> Team::make_share(uint64_t id, int degree) const {
   return std::make_unique<KvSequence>(*engine_.pool, engine_.model->kv_shape(), shards.share(ranks_.transport.rank()));
 }
 
-uint64_t Team::create(KvSequence& sequence, const RankDegrees& wants) {
+uint64_t Team::create(KvSequence& sequence, const SequenceTerms& terms) {
   std::lock_guard lock(ranks_.mutex);
   ++last_sequence_;
-  add(last_sequence_, sequence, first_of(last_sequence_), size()).wants = wants;
-  (void)tell({.verb = RankVerb::kCreate, .sequence = last_sequence_});  // a failure shows in the first step
+  Member& made = add(last_sequence_, sequence, first_of(last_sequence_), size());
+  made.wants = terms.ranks;
+  keep_to(made, terms.rules);
+  const std::string rules = rules_text(terms.rules.get());
+  (void)tell({.verb = RankVerb::kCreate, .sequence = last_sequence_},
+             std::as_bytes(std::span(rules)));  // a failure shows in the first step
   return last_sequence_;
 }
 
@@ -109,6 +129,15 @@ uint64_t Team::fork(uint64_t sequence, KvSequence& copy) {
   std::lock_guard lock(ranks_.mutex);
   this->copy(sequences_.at(sequence), ++last_sequence_, copy);
   (void)tell({.verb = RankVerb::kFork, .sequence = sequence, .other = last_sequence_});
+  return last_sequence_;
+}
+
+uint64_t Team::create_from(uint64_t sequence, int32_t tokens, KvSequence& copy, const SequenceTerms& terms) {
+  std::lock_guard lock(ranks_.mutex);
+  copy_beginning(sequences_.at(sequence), ++last_sequence_, copy, tokens, terms.rules).wants = terms.ranks;
+  const std::string rules = rules_text(terms.rules.get());
+  (void)tell({.verb = RankVerb::kCreateFrom, .sequence = sequence, .other = last_sequence_, .end = tokens},
+             std::as_bytes(std::span(rules)));
   return last_sequence_;
 }
 
@@ -134,22 +163,23 @@ void Team::drop(uint64_t sequence) {
   (void)tell({.verb = RankVerb::kDrop, .sequence = sequence});
 }
 
-Result<std::vector<uint64_t>> Team::gather_bytes(const KvSequence& sequence) {
-  const uint64_t own = sequence.bytes();
+Result<KvUse> Team::gather_use(const KvSequence& sequence) {
+  const KvUse own{sequence.bytes(), kv_use(sequence).retained};
   std::vector<std::byte> all;
   GODWIT_TRY(ranks_.transport.all_gather(dist::FrameKind::kReply, std::as_bytes(std::span(&own, 1)), all));
-  std::vector<uint64_t> bytes(static_cast<size_t>(size()));
-  std::memcpy(bytes.data(), all.data(), all.size());
-  return bytes;
+  std::vector<KvUse> each(static_cast<size_t>(size()));
+  std::memcpy(each.data(), all.data(), all.size());
+  return std::accumulate(each.begin(), each.end(), KvUse{0, 0}, [](const KvUse& sum, const KvUse& one) {
+    return KvUse{sum.bytes + one.bytes, sum.retained + one.retained};  // each a share of all tokens
+  });
 }
 
-uint64_t Team::kv_bytes(uint64_t sequence) {
+KvUse Team::use(uint64_t sequence) {
   const Member& member = sequences_.at(sequence);
-  if (!member.compact()) return kv_bytes(*member.sequence);
+  if (!member.compact()) return {kv_bytes(*member.sequence), 1};
   std::lock_guard lock(ranks_.mutex);
-  if (!tell({.verb = RankVerb::kBytes, .sequence = sequence})) return 0;
-  const auto all = gather_bytes(*member.sequence);
-  return all ? std::accumulate(all->begin(), all->end(), uint64_t{0}) : 0;
+  if (!tell({.verb = RankVerb::kUse, .sequence = sequence})) return {0, 0};
+  return gather_use(*member.sequence).value_or(KvUse{0, 0});
 }
 
 Status Team::Peers::gather(std::span<const std::byte> mine, std::vector<std::vector<std::byte>>& all) {
@@ -185,28 +215,22 @@ bool Team::may_lack_memory(const Member& member, int32_t end) const {
 }
 
 // All ranks get room for what they keep, or none does. Room that was reserved is there.
-Status Team::make_room(std::span<const RankPart> parts) {
+Status Team::make_room(const RankPart& part) {
+  const Member& member = sequences_.at(part.sequence);
+  KvSequence& sequence = *member.sequence;
+  const int32_t begin = sequence.next_position();
+  if (part.end <= begin) return {};
+  const bool asks = may_lack_memory(member, part.end);
   Status mine;
-  bool asks = false;
-  std::vector<std::pair<KvSequence*, int32_t>> before;
-  for (const RankPart& part : parts) {
-    const Member& member = sequences_.at(part.sequence);
-    KvSequence& sequence = *member.sequence;
-    const int32_t begin = sequence.next_position();
-    if (part.end <= begin) continue;
-    before.emplace_back(&sequence, begin);
-    asks = asks || may_lack_memory(member, part.end);
-    if (!mine) continue;
-    if (const KvOutcome outcome = sequence.append(part.end - begin); !outcome)
-      mine = errorf(ErrorCode::kExhausted,
-                    "the KV memory is full: {} of {} are in use and this step of {} tokens lacks {} pages; free a "
-                    "session, shorten the context, raise the KV budget or take more ranks",
-                    bytes_text(engine_.pool->bytes_in_use()), bytes_text(engine_.pool->budget_bytes()),
-                    part.end - begin, outcome.missing_pages);
-  }
+  if (const KvOutcome outcome = sequence.append(part.end - begin); !outcome)
+    mine = errorf(ErrorCode::kExhausted,
+                  "the KV memory is full: {} of {} are in use and this step of {} tokens lacks {} pages; free a "
+                  "session, shorten the context, raise the KV budget or take more ranks",
+                  bytes_text(engine_.pool->bytes_in_use()), bytes_text(engine_.pool->budget_bytes()), part.end - begin,
+                  outcome.missing_pages);
   if (!asks) return mine;
   Status all = ranks_.agree(mine);
-  for (size_t i = 0; !all && i < before.size(); ++i) before[i].first->truncate(before[i].second);
+  if (!all) sequence.truncate(begin);
   return all;
 }
 
@@ -214,36 +238,36 @@ Status Team::reserve(uint64_t sequence, int32_t tokens) {
   std::lock_guard lock(ranks_.mutex);
   const int32_t begin = sequences_.at(sequence).sequence->next_position();
   GODWIT_TRY(tell({.verb = RankVerb::kReserve, .sequence = sequence, .end = begin + tokens}));
-  const RankPart part{.sequence = sequence, .begin = begin, .end = begin + tokens};
-  return make_room({&part, 1});
+  return make_room({.sequence = sequence, .begin = begin, .end = begin + tokens});
 }
 
-Status Team::check_room(int32_t tokens, std::span<const uint64_t> droppable) {
+Status Team::check_room(const Room& room, std::span<const uint64_t> droppable) {
   const KvPool& pool = *engine_.pool;
   size_t free = pool.budget_bytes() - pool.bytes_in_use();
   for (uint64_t id : droppable) free += sequences_.at(id).sequence->exclusive_bytes();
-  const size_t bytes = rank_bytes(tokens, size());  // of the rank that keeps most, wherever the sequence begins
+  const size_t bytes = rank_bytes(room);
   if (bytes <= free) return {};
   return errorf(ErrorCode::kExhausted, "{} are free, and {} are wanted", bytes_text(free), bytes_text(bytes));
 }
 
-bool Team::has_room(int32_t tokens, std::span<const uint64_t> droppable) {
+bool Team::has_room(const Room& room, std::span<const uint64_t> droppable) {
   std::lock_guard lock(ranks_.mutex);
-  return tell({.verb = RankVerb::kAskRoom, .end = tokens}, std::as_bytes(droppable)) &&
-         ranks_.agree(check_room(tokens, droppable));
+  return tell({.verb = RankVerb::kAskRoom, .end = room.tokens, .entries = room.entries, .degree = room.degree},
+              std::as_bytes(droppable)) &&
+         ranks_.agree(check_room(room, droppable));
 }
 
 // --- reports
 
-dist::RingMode Team::mode_of(int32_t begin, int32_t end, int degree) const {
+dist::RingMode Team::mode_of(int32_t begin, int32_t end, int degree, int together) const {
   const std::string& ring = engine_.options.rank_options.ring;
   return ring == "pass-kv"  ? dist::RingMode::kPassKv
          : ring == "pass-q" ? dist::RingMode::kPassQ
-                            : predict(begin, end, degree).mode;
+                            : predict(begin, end, degree, together).mode;
 }
 
-dist::RingPrediction Team::predict(int32_t begin, int32_t end, int degree) const {
-  return dist::predict(costs_, *ring_, shards_of(degree), engine_.pool->format(), {begin, end});
+dist::RingPrediction Team::predict(int32_t begin, int32_t end, int degree, int together) const {
+  return dist::predict(costs_, *ring_, shards_of(degree), engine_.pool->format(), {begin, end}, together);
 }
 
 dist::RingBytes Team::formula_bytes(int32_t begin, int32_t end) const {

@@ -9,7 +9,9 @@
 
 #include "dist/ring_choice.h"
 #include "engine/engine_impl.h"
+#include "engine/kv_use.h"
 #include "engine/ranks_impl.h"
+#include <godwit/service.h>
 
 namespace godwit {
 
@@ -20,9 +22,10 @@ struct RankReport {
   dist::Traffic slots, pages, queries, states;
 };
 
-// Of a sequence: how many ranks read its prompts and keep its answers; 0: nobody minds.
-struct RankDegrees {
-  int prefill = 0, decode = 0;
+// What a sequence is to have.
+struct SequenceTerms {
+  RankDegrees ranks = {};                                   // 0: nobody minds
+  std::shared_ptr<const KvRetentionRules> rules = nullptr;  // null: every entry stays
 };
 
 class Team {
@@ -32,6 +35,10 @@ class Team {
   ~Team();
 
   int size() const { return ranks_.transport.size(); }
+  SequenceTerms terms() const {  // the engine's own
+    const RankOptions& options = engine_.options.rank_options;
+    return {{options.prefill_ranks, options.decode_ranks}, engine_.retention};
+  }
   // The most tokens of a step where all ranks take part, or those of a sequence; and as many as give so many rows.
   int32_t step_tokens() const;
   int32_t step_tokens(uint64_t sequence) const { return tokens_of(sequence, engine_.options.prefill_chunk); }
@@ -48,20 +55,30 @@ class Team {
   std::string description() const;  // "pass-kv over mpi"
 
   // --- rank 0
-  uint64_t create(KvSequence& sequence) { return create(sequence, degrees()); }
-  uint64_t create(KvSequence& sequence, const RankDegrees& wants);
+  // Policies beside the engine's that terms may name: every rank makes them now, or this fails.
+  Status allow(std::span<const std::string> policies);
+  uint64_t create(KvSequence& sequence) { return create(sequence, terms()); }
+  uint64_t create(KvSequence& sequence, const SequenceTerms& terms);
   uint64_t fork(uint64_t sequence, KvSequence& copy);
+  // A new sequence that begins with the first tokens of another; `copy` is a fork of it, and is cut here. REQUIRES: the
+  // other is whole, and the rules' shareable() allows it.
+  uint64_t create_from(uint64_t sequence, int32_t tokens, KvSequence& copy, const SequenceTerms& terms);
   void truncate(uint64_t sequence, int32_t end_position);
   void drop(uint64_t sequence);
-  uint64_t kv_bytes(uint64_t sequence);  // on all ranks
+  KvUse use(uint64_t sequence);                                                       // on all ranks
+  bool whole(uint64_t sequence) const { return !sequences_.at(sequence).compact(); }  // nothing was ever dropped
   // The least number of tokens that truncate() may leave without changing what the rest would have been.
   int32_t shortest_exact(uint64_t sequence) const;
 
   // Room on all ranks for the next tokens, or kExhausted and nothing has changed.
   Status reserve(uint64_t sequence, int32_t tokens);
-  // Whether a new sequence of so many tokens would find room if those of `droppable` were gone. Pages that several of
+  struct Room {  // for a new sequence of so many tokens, of which a head has so many entries at most
+    int32_t tokens = 0, entries = 0;
+    int degree = 0;
+  };
+  // Whether it would be there, wherever the sequence begins, if those of `droppable` were gone. Pages that several of
   // them share do not count.
-  bool has_room(int32_t tokens, std::span<const uint64_t> droppable);
+  bool has_room(const Room& room, std::span<const uint64_t> droppable);
 
   // Between steps: the ranks that a prompt of so many tokens, which is next, is to have, and those of an answer. Keys
   // and values move there, or kExhausted and nothing has changed. Where neither was asked for, a prompt has those that
@@ -82,16 +99,25 @@ class Team {
     std::span<const TokenId> tokens;
     int32_t first_logits = 0;  // row; behind the last: none
     bool prompt_ends = false;
+    // kExhausted: memory is short, for its tokens, of which none is computed then, or for what its policy drops.
+    Status outcome = {};
   };
+  // Whether a look of its policy may drop entries in pages that another sequence has.
+  bool may_copy(const Part& part) const {
+    const Member& member = sequences_.at(part.sequence);
+    const int rows = static_cast<int>(part.tokens.size());
+    return member.retention && member.shared_end > 0 &&
+           (member.retention->looks_before(rows) || member.retention->looks_after(rows, part.prompt_ends));
+  }
   using OnLogits = std::function<void(size_t part, int32_t row, std::span<const float> logits)>;
-  // Computes the tokens and hands out the logits of rows from first_logits on, in order within a part. Room that was
-  // not reserved is taken.
-  Status step(Phase phase, std::span<const Part> parts, const OnLogits& on_logits);
+  // Computes the tokens and hands out the logits of rows from first_logits on, in order within a part, when outcomes
+  // are known. Room that was not reserved is taken. Returns the first outcome that is not well.
+  Status step(Phase phase, std::span<Part> parts, const OnLogits& on_logits);
   Result<std::vector<RankReport>> report();
   // By the formulas: bytes of a layer of a step, all ranks together, the way it would go.
   dist::RingBytes formula_bytes(int32_t begin, int32_t end) const;
-  dist::RingMode mode_of(int32_t begin, int32_t end, int degree = 0) const;
-  dist::RingPrediction predict(int32_t begin, int32_t end, int degree = 0) const;
+  dist::RingMode mode_of(int32_t begin, int32_t end, int degree = 0, int together = 1) const;
+  dist::RingPrediction predict(int32_t begin, int32_t end, int degree = 0, int together = 1) const;
   const dist::RingCosts& costs() const { return costs_; }
   void set_costs(const dist::RingCosts& costs) { costs_ = costs; }
   dist::RingMode last_mode() const { return last_mode_; }
@@ -109,7 +135,7 @@ class Team {
     KvSequence* sequence = nullptr;
     int first = 0, degree = 0;  // see dist::Shards
     RankDegrees wants = {};
-    int32_t shared_end = 0;                            // pages up to this position may be another's, too
+    mutable int32_t shared_end = 0;                    // pages up to this position may be another's, too
     std::unique_ptr<KvSequence> owned;                 // on all but rank 0
     std::unique_ptr<KvRetention> retention = nullptr;  // null: every entry stays
 
@@ -135,29 +161,32 @@ class Team {
     dist::Shards shards;
   };
 
-  RankDegrees degrees() const {
-    return {engine_.options.rank_options.prefill_ranks, engine_.options.rank_options.decode_ranks};
-  }
   dist::Shards shards_of(const Member& member) const;
   dist::Shards shards_of(int degree) const;
   Status measure_passes();
-  size_t rank_bytes(int32_t tokens, int degree) const;
+  size_t rank_bytes(const Room& room) const;
   Status share(uint64_t sequence, int degree);
   Status reshare(Member& member, int degree);
   Status move_segment(int layer, int32_t segment, const Lies& from, const Lies& to);
   Member& add(uint64_t id, KvSequence& sequence, int first, int degree);
+  void keep_to(Member& member, const std::shared_ptr<const KvRetentionRules>& rules);
+  Status make_policies(std::string_view list);
+  Result<std::shared_ptr<const KvRetentionRules>> rules_from(std::span<const std::byte> text) const;
   int first_of(uint64_t id) const;  // rank at which a new sequence begins
   std::unique_ptr<KvSequence> make_share(uint64_t id, int degree) const;
-  Status make_room(std::span<const RankPart> parts);
+  Status make_room(const RankPart& part);
   bool may_lack_memory(const Member& member, int32_t end) const;
   void forget(Member& member, int32_t end_position);
-  Member& copy(Member& from, uint64_t id, KvSequence& sequence);
-  Result<std::vector<uint64_t>> gather_bytes(const KvSequence& sequence);
-  // Looks of the sequences' retention, before a step and after it.
-  Status prepare(std::span<const RankPart> parts);
-  Status look_after(std::span<const RankPart> parts);
-  Status check_room(int32_t tokens, std::span<const uint64_t> droppable);
-  Status compute(Phase phase, std::span<const RankPart> parts, std::span<const TokenId> tokens);
+  Member& copy(const Member& from, uint64_t id, KvSequence& sequence);
+  Member& copy_beginning(const Member& from, uint64_t id, KvSequence& sequence, int32_t tokens,
+                         const std::shared_ptr<const KvRetentionRules>& rules);
+  Result<KvUse> gather_use(const KvSequence& sequence);
+  Status check_room(const Room& room, std::span<const uint64_t> droppable);
+  // A step, on every rank: what is short of memory before it is left out, and outcomes (by part, as told) say so.
+  Status compute(Phase phase, std::vector<RankPart>& parts, std::vector<TokenId>& tokens,
+                 std::vector<Status>& outcomes);
+  Status begin_part(const RankPart& part);
+  Status forward(Phase phase, std::span<const RankPart> parts, std::span<const TokenId> tokens);
   Status send_logits(std::span<const RankPart> parts);
   Status take_logits(std::span<const RankPart> parts, const OnLogits& on_logits);
   // Calls each(rows) for all rows that logits are wanted of: of one rank, as many as fit.
@@ -175,6 +204,7 @@ class Team {
   dist::RingMode last_mode_ = dist::RingMode::kPassKv;
   int last_prefill_ = 0, last_decode_ = 0;
   std::map<uint64_t, Member> sequences_;
+  std::map<std::string, NamedKvPolicy, std::less<>> policies_;  // as they are written
   uint64_t last_sequence_ = 0;
   std::vector<float> logits_;
   dist::Frame frame_;
@@ -182,6 +212,7 @@ class Team {
 
 // What cannot work over ranks, by name; and the options as they travel.
 Status check_rank_options(const EngineOptions& options);
+std::string rules_text(const KvRetentionRules* rules);  // null: empty
 std::string rank_options_text(const EngineOptions& options);
 Result<EngineOptions> rank_options_from(std::string_view text);
 

@@ -68,15 +68,15 @@ double Team::predict_prompt(int32_t begin, int32_t end, int degree) const {
   return seconds;
 }
 
-// What one rank of the degree must hold of so many tokens, at most.
-size_t Team::rank_bytes(int32_t tokens, int degree) const {
+// What one rank of the degree must hold, at most.
+size_t Team::rank_bytes(const Room& room) const {
   const KvPool& pool = *engine_.pool;
   const KvShape shape = engine_.model->kv_shape();
-  const dist::Shards shards = shards_of(degree);
-  const int32_t kept = (shards.segments(tokens) + shards.ranks() - 1) / shards.ranks() * shards.segment_tokens();
+  const dist::Shards shards = shards_of(room.degree);
+  const int32_t kept = (shards.segments(room.tokens) + shards.ranks() - 1) / shards.ranks() * shards.segment_tokens();
   size_t bytes = 0;
   for (int layer = 0; layer < shape.layers; ++layer)
-    bytes += pool.format(layer).most_bytes(static_cast<size_t>(std::min(tokens, kept)),
+    bytes += pool.format(layer).most_bytes(static_cast<size_t>(std::min(room.entries, kept)),
                                            static_cast<size_t>(shards.step_tokens(engine_.options.prefill_chunk))) *
              static_cast<size_t>(shape.kv_heads);
   return bytes;
@@ -87,7 +87,7 @@ int Team::quickest_degree(int32_t begin, int32_t end) const {
   double seconds = predict_prompt(begin, end, best);
   for (int degree = size() - 1; degree >= 1; --degree) {
     const double one = predict_prompt(begin, end, degree);
-    if (one > seconds || rank_bytes(end, degree) > engine_.pool->budget_bytes()) continue;
+    if (one > seconds || rank_bytes({end, end, degree}) > engine_.pool->budget_bytes()) continue;
     seconds = one;
     best = degree;
   }
@@ -98,7 +98,8 @@ Status Team::fit_prompt(uint64_t sequence, int32_t tokens) {
   const Member& member = sequences_.at(sequence);
   const int32_t begin = member.sequence->next_position();
   if (const int wanted = member.wants.prefill; wanted > 0) return share(sequence, wanted);
-  if (member.retention) return {};  // where entries were dropped, no position says where the others are
+  // Where entries were dropped, no position says where the others are; and nothing moves when more come.
+  if (member.retention) return member.compact() ? Status() : share(sequence, size());
   const int quickest = quickest_degree(begin, begin + tokens);
   return begin == 0 || quickest > member.degree ? share(sequence, quickest) : Status();
 }
@@ -118,7 +119,7 @@ Status Team::share(uint64_t sequence, int degree) {
   Member& member = sequences_.at(sequence);
   if (member.degree == degree) return {};
   std::lock_guard lock(ranks_.mutex);
-  GODWIT_TRY(tell({.verb = RankVerb::kShare, .sequence = sequence, .end = degree}));
+  GODWIT_TRY(tell({.verb = RankVerb::kShare, .sequence = sequence, .degree = degree}));
   return reshare(member, degree);
 }
 

@@ -31,6 +31,52 @@ Status check_rank_options(const EngineOptions& o) {
   return {};
 }
 
+std::string rules_text(const KvRetentionRules* rules) {
+  if (rules == nullptr) return {};
+  const KvRetentionOptions& o = rules->written;
+  return nlohmann::json{{"policy", o.policy}, {"budget", o.budget}, {"trigger", o.trigger}}.dump();
+}
+
+Result<std::shared_ptr<const KvRetentionRules>> Team::rules_from(std::span<const std::byte> text) const {
+  if (text.empty()) return nullptr;
+  const char* begin = reinterpret_cast<const char*>(text.data());
+  const nlohmann::json j = nlohmann::json::parse(begin, begin + text.size(), nullptr, false);
+  KvRetentionOptions o;
+  o.prefill_chunk = engine_.options.prefill_chunk;
+  o.equal_pages = engine_.pool->equal_pages();
+  try {
+    j.at("policy").get_to(o.policy);
+    j.at("budget").get_to(o.budget);
+    j.at("trigger").get_to(o.trigger);
+  } catch (const nlohmann::json::exception& error) {
+    return errorf(ErrorCode::kBadData, "rank 0 sent KV rules that make no sense: {}", error.what());
+  }
+  const auto policy = policies_.find(o.policy);
+  if (policy == policies_.end())
+    return errorf(ErrorCode::kBadData, "rank 0 speaks of a KV policy '{}' that was never allowed", o.policy);
+  return KvRetentionRules::make(policy->second, o, engine_.model->kv_shape(), engine_.pool->format(),
+                                engine_.model->config().heads);
+}
+
+Status Team::make_policies(std::string_view list) {
+  const nlohmann::json j = nlohmann::json::parse(list, nullptr, false);
+  if (!j.is_array()) return errorf(ErrorCode::kBadData, "rank 0 sent KV policies that make no sense");
+  for (const nlohmann::json& spec : j) {
+    if (!spec.is_string()) return errorf(ErrorCode::kBadData, "rank 0 sent KV policies that make no sense");
+    const auto text = spec.get<std::string>();
+    GODWIT_ASSIGN(policies_[text], make_kv_policy(text, engine_.model->kv_shape()));
+  }
+  return {};
+}
+
+Status Team::allow(std::span<const std::string> policies) {
+  if (policies.empty()) return {};
+  const std::string list = nlohmann::json(std::vector(policies.begin(), policies.end())).dump();
+  std::lock_guard lock(ranks_.mutex);
+  GODWIT_TRY(tell({.verb = RankVerb::kAllow}, std::as_bytes(std::span(list))));
+  return ranks_.agree({});  // rank 0 has made its own
+}
+
 std::string rank_options_text(const EngineOptions& o) {
   const RankOptions& r = o.rank_options;
   return nlohmann::json{{"model", o.model},

@@ -14,15 +14,18 @@ void copy_bytes(void* to, const void* from, size_t bytes) {
 
 }  // namespace
 
-Status Team::step(Phase phase, std::span<const Part> parts, const OnLogits& on_logits) {
+Status Team::step(Phase phase, std::span<Part> parts, const OnLogits& on_logits) {
   std::lock_guard lock(ranks_.mutex);
   std::vector<RankPart> told;
   std::vector<TokenId> tokens;
+  const auto spread =
+      std::count_if(parts.begin(), parts.end(), [&](const Part& part) { return degree(part.sequence) > 1; });
   for (const Part& part : parts) {
     const int32_t end = part.begin + static_cast<int32_t>(part.tokens.size());
+    const int together = std::max(1, static_cast<int>(spread));
     told.push_back({part.sequence, part.begin, end, part.first_logits,
-                    static_cast<uint32_t>(mode_of(part.begin, end, sequences_.at(part.sequence).degree)),
-                    part.prompt_ends ? 1u : 0u});
+                    static_cast<uint32_t>(mode_of(part.begin, end, degree(part.sequence), together)),
+                    part.prompt_ends ? 1u : 0u, static_cast<uint32_t>(told.size())});
     tokens.insert(tokens.end(), part.tokens.begin(), part.tokens.end());
   }
   const std::span<const std::byte> first = std::as_bytes(std::span(told)), second = std::as_bytes(std::span(tokens));
@@ -31,28 +34,57 @@ Status Team::step(Phase phase, std::span<const Part> parts, const OnLogits& on_l
   GODWIT_TRY(tell(
       {.verb = RankVerb::kStep, .parts = static_cast<uint32_t>(told.size()), .phase = static_cast<uint32_t>(phase)},
       extra));
-  GODWIT_TRY(compute(phase, told, tokens));
+  std::vector<Status> outcomes;
+  GODWIT_TRY(compute(phase, told, tokens, outcomes));
+  for (size_t i = 0; i < parts.size(); ++i) parts[i].outcome = outcomes[i];
   GODWIT_TRY(take_logits(told, on_logits));
-  return look_after(told);
-}
-
-Status Team::prepare(std::span<const RankPart> parts) {
-  for (const RankPart& part : parts)
-    if (KvRetention* retention = sequences_.at(part.sequence).retention.get())
-      GODWIT_TRY(retention->prepare(part.end - part.begin));
+  for (const Status& outcome : outcomes) GODWIT_TRY(outcome);
   return {};
 }
 
-Status Team::look_after(std::span<const RankPart> parts) {
-  for (const RankPart& part : parts)
-    if (KvRetention* retention = sequences_.at(part.sequence).retention.get())
-      GODWIT_TRY(retention->finish(part.end - part.begin, part.prompt_ends != 0));
+// Every rank comes to the same: whoever looks or lacks memory tells the others.
+Status Team::compute(Phase phase, std::vector<RankPart>& parts, std::vector<TokenId>& tokens,
+                     std::vector<Status>& outcomes) {
+  const auto lacks = [](const Status& status) { return !status && status.error().code == ErrorCode::kExhausted; };
+  outcomes.assign(parts.size(), {});
+  auto next = tokens.begin();
+  for (size_t i = 0; i < parts.size();) {
+    const RankPart& part = parts[i];
+    const ptrdiff_t count = part.end - part.begin;
+    Status& outcome = outcomes[part.index] = begin_part(part);
+    if (!outcome && !lacks(outcome)) return outcome;
+    if (outcome) {
+      next += count, ++i;
+    } else {
+      next = tokens.erase(next, next + count);
+      parts.erase(parts.begin() + static_cast<ptrdiff_t>(i));
+    }
+  }
+  if (parts.empty()) return {};
+  GODWIT_TRY(forward(phase, parts, tokens));
+  for (const RankPart& part : parts) {
+    KvRetention* retention = sequences_.at(part.sequence).retention.get();
+    if (retention == nullptr) continue;
+    Status& outcome = outcomes[part.index] = retention->finish(part.end - part.begin, part.prompt_ends != 0);
+    if (!outcome && !lacks(outcome)) return outcome;
+  }
   return {};
 }
 
-Status Team::compute(Phase phase, std::span<const RankPart> parts, std::span<const TokenId> tokens) {
-  GODWIT_TRY(prepare(parts));
-  GODWIT_TRY(make_room(parts));
+// Room for the part, after the look of its retention that may be due. Room that was reserved has nothing in it yet, and
+// no look may see it.
+Status Team::begin_part(const RankPart& part) {
+  const Member& member = sequences_.at(part.sequence);
+  if (KvRetention* retention = member.retention.get()) {
+    const int rows = part.end - part.begin;
+    const int32_t seen = retention->looks_before(rows) ? part.begin : part.end;
+    if (member.sequence->next_position() > seen) member.sequence->truncate(seen);
+    GODWIT_TRY(retention->prepare(rows));
+  }
+  return make_room(part);
+}
+
+Status Team::forward(Phase phase, std::span<const RankPart> parts, std::span<const TokenId> tokens) {
   std::vector<dist::RingPart> ring;
   for (const RankPart& part : parts) {
     const Member& member = sequences_.at(part.sequence);
@@ -151,7 +183,7 @@ Status Team::take_logits(std::span<const RankPart> parts, const OnLogits& on_log
       values = logits_;
     }
     for (size_t i = 0; i < rows.size(); ++i)
-      on_logits(rows[i].part, rows[i].step_row, values.subspan(i * vocab, vocab));
+      on_logits(parts[rows[i].part].index, rows[i].step_row, values.subspan(i * vocab, vocab));
     return {};
   });
 }
@@ -163,51 +195,68 @@ Status Team::obey(const RankCommand& command, std::span<const std::byte> extra) 
     if (sequences_.contains(id)) return {};
     return errorf(ErrorCode::kBadData, "rank 0 speaks of a sequence {} that is not", id);
   };
+  auto possible = [&](int32_t degree) -> Status {
+    if (degree >= 1 && degree <= size()) return {};
+    return errorf(ErrorCode::kBadData, "rank 0 wants a sequence on {} of {} ranks", degree, size());
+  };
   // Memory that is short is rank 0's to tell; all else ends this rank.
   auto unless_short = [&](const Status& status) {
     return !status && status.error().code == ErrorCode::kExhausted && this->status() ? Status() : status;
   };
   switch (command.verb) {
     case RankVerb::kCreate: {
+      GODWIT_ASSIGN(const auto rules, rules_from(extra));
       auto sequence = make_share(command.sequence, size());
       Member& made = add(command.sequence, *sequence, first_of(command.sequence), size());
+      keep_to(made, rules);
       made.owned = std::move(sequence);
       return {};
     }
     case RankVerb::kFork: {
       GODWIT_TRY(known(command.sequence));
-      Member& from = sequences_.at(command.sequence);
+      const Member& from = sequences_.at(command.sequence);
       auto sequence = from.sequence->fork();
       Member& made = copy(from, command.other, *sequence);
       made.owned = std::move(sequence);
       return {};
     }
+    case RankVerb::kCreateFrom: {
+      GODWIT_TRY(known(command.sequence));
+      GODWIT_ASSIGN(const auto rules, rules_from(extra));
+      const Member& from = sequences_.at(command.sequence);
+      auto sequence = from.sequence->fork();
+      Member& made = copy_beginning(from, command.other, *sequence, command.end, rules);
+      made.owned = std::move(sequence);
+      return {};
+    }
+    case RankVerb::kAllow:
+      // Rank 0 has heard of a refusal and tells its user.
+      (void)ranks_.agree(make_policies(std::string_view(reinterpret_cast<const char*>(extra.data()), extra.size())));
+      return status();
     case RankVerb::kTruncate:
       GODWIT_TRY(known(command.sequence));
       forget(sequences_.at(command.sequence), command.end);
       return {};
     case RankVerb::kShare:
       GODWIT_TRY(known(command.sequence));
-      if (command.end < 1 || command.end > size())
-        return errorf(ErrorCode::kBadData, "rank 0 wants a sequence on {} of {} ranks", command.end, size());
-      return unless_short(reshare(sequences_.at(command.sequence), command.end));
-    case RankVerb::kBytes:
+      GODWIT_TRY(possible(command.degree));
+      return unless_short(reshare(sequences_.at(command.sequence), command.degree));
+    case RankVerb::kUse:
       GODWIT_TRY(known(command.sequence));
-      return gather_bytes(*sequences_.at(command.sequence).sequence).map([](const auto&) {});
+      return gather_use(*sequences_.at(command.sequence).sequence).map([](const auto&) {});
     case RankVerb::kDrop:
       GODWIT_TRY(known(command.sequence));
       sequences_.erase(command.sequence);
       return {};
-    case RankVerb::kReserve: {
+    case RankVerb::kReserve:
       GODWIT_TRY(known(command.sequence));
-      const RankPart part{.sequence = command.sequence, .end = command.end};
-      return unless_short(make_room({&part, 1}));
-    }
+      return unless_short(make_room({.sequence = command.sequence, .end = command.end}));
     case RankVerb::kAskRoom: {
       std::vector<uint64_t> droppable(extra.size() / sizeof(uint64_t));
       copy_bytes(droppable.data(), extra.data(), droppable.size() * sizeof(uint64_t));
       for (uint64_t id : droppable) GODWIT_TRY(known(id));
-      return unless_short(ranks_.agree(check_room(command.end, droppable)));
+      GODWIT_TRY(possible(command.degree));
+      return unless_short(ranks_.agree(check_room({command.end, command.entries, command.degree}, droppable)));
     }
     case RankVerb::kStep: {
       const size_t parts_bytes = command.parts * sizeof(RankPart);
@@ -221,14 +270,15 @@ Status Team::obey(const RankCommand& command, std::span<const std::byte> extra) 
       size_t wanted = 0;
       for (const RankPart& part : parts) {
         GODWIT_TRY(known(part.sequence));
+        if (part.index >= parts.size())
+          return errorf(ErrorCode::kBadData, "rank 0 tells of part {} of {}", part.index, parts.size());
         wanted += static_cast<size_t>(part.end - part.begin);
       }
       if (wanted != tokens.size())
         return errorf(ErrorCode::kBadData, "rank 0 tells of {} tokens and sends {}", wanted, tokens.size());
-      if (Status status = compute(static_cast<Phase>(command.phase), parts, tokens); !status)
-        return unless_short(status);
-      GODWIT_TRY(send_logits(parts));
-      return unless_short(look_after(parts));
+      std::vector<Status> outcomes;  // rank 0's to tell
+      GODWIT_TRY(compute(static_cast<Phase>(command.phase), parts, tokens, outcomes));
+      return send_logits(parts);
     }
     case RankVerb::kReport: {
       const RankReport own = own_report();

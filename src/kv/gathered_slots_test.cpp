@@ -143,7 +143,7 @@ TEST(GatheredSlots, WhatNoRankSeesWholeIsRefusedByName) {
     const auto rules = KvRetentionRules::make({.policy = policy, .budget = "50%", .trigger = "", .prefill_chunk = 500},
                                               kShape, format, 4)
                            .value();
-    const Status status = rules->over_ranks();
+    const Status status = check_over_ranks(rules->method, rules->format, 2);
     return status ? std::string() : status.error().message;
   };
   KvFormat sealing = kFormat;

@@ -44,6 +44,7 @@ Result<std::shared_ptr<const KvRetentionRules>> KvRetentionRules::make(NamedKvPo
   rules->prefill_chunk = options.prefill_chunk;
   rules->q_heads = q_heads;
   rules->format = format;
+  rules->written = options;
 
   const KvBudget& budget = rules->budget;
   if (row.demotes) {
@@ -105,17 +106,21 @@ std::string KvRetentionRules::key() const {
                      budget.amount, fmt::underlying(budget.split), trigger.prompt_end, trigger.every);
 }
 
-Status KvRetentionRules::over_ranks() const {
+Status check_over_ranks(const NamedKvPolicy& method, const KvFormat& format, int ranks) {
   const KvPolicy& policy = *method.policy;
   const KvNeeds needs = policy.needs();
   const char* why = needs.queries == KvNeeds::Queries::kAll    ? "it adds up what every query attends to"
                     : needs.queries == KvNeeds::Queries::kLast ? "it asks what the last queries attend to"
                     : policy.merges()                          ? "it merges entries that different ranks keep"
-                    : format.demotes                           ? "it demotes entries to pages that different ranks keep"
+                    : method.row->demotes                      ? "it demotes entries to pages that different ranks keep"
                                                                : nullptr;
   if (why == nullptr && format.seals) why = "with this KV codec pages are sealed by the number of entries that stay";
   if (why == nullptr) return {};
-  return errorf(ErrorCode::kUnsupported, "{}, and no rank sees that whole", why);
+  return errorf(
+      ErrorCode::kUnsupported,
+      "KV policy '{}' does not work over {} ranks: {}, and no rank sees that whole; leave it out, or start one "
+      "process",
+      method.row->info.name, ranks, why);
 }
 
 KvRetention::KvRetention(std::shared_ptr<const KvRetentionRules> rules, KvSequence& sequence, KvPeers* peers)

@@ -35,7 +35,8 @@ struct KvRetentionRules {
   KvTrigger trigger;
   int prefill_chunk = 0;
   int q_heads = 0;
-  KvFormat format;  // of sequences under these rules
+  KvFormat format;             // of sequences under these rules
+  KvRetentionOptions written;  // what they were made of
 
   // Checks everything that can be checked before a sequence exists. REQUIRES: options.policy is not empty.
   static Result<std::shared_ptr<const KvRetentionRules>> make(const KvRetentionOptions& options, const KvShape& shape,
@@ -54,8 +55,6 @@ struct KvRetentionRules {
   // Whether what is dropped depends on how tokens are cut into steps: whoever wants a Session's results takes its
   // steps, which end at multiples of prefill_chunk and at the prompt's end, and then have one token each.
   bool by_pieces() const { return trigger.every > 0 || method.policy->needs().queries == KvNeeds::Queries::kAll; }
-  // Whether several processes can keep the rules together, and if not, why.
-  Status over_ranks() const;
   // How many tokens at the beginning of a prompt a sequence may take from another and come to the same: those before
   // the first look, but for the queries that a look wants to have seen.
   size_t shareable(size_t prompt_tokens) const;
@@ -64,10 +63,13 @@ struct KvRetentionRules {
   std::string key() const;
 };
 
+// Whether so many processes can keep such rules together; the error names the policy and says why not.
+Status check_over_ranks(const NamedKvPolicy& method, const KvFormat& format, int ranks);
+
 class KvRetention final : public AttentionObserver {
  public:
   // All live as long as this. `peers` has the other shares of the sequence; null: it is whole. REQUIRES of peers:
-  // rules.over_ranks() is well.
+  // check_over_ranks() is well.
   KvRetention(std::shared_ptr<const KvRetentionRules> rules, KvSequence& sequence, KvPeers* peers = nullptr);
   // The same state for a fork of the sequence.
   KvRetention(const KvRetention& other, KvSequence& fork);

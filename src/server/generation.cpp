@@ -54,7 +54,8 @@ class Generation : public std::enable_shared_from_this<Generation> {
                              .priority = plan.priority,
                              .embed = plan.embed,
                              .name = id_,
-                             .kv = plan.kv};
+                             .kv = plan.kv,
+                             .ranks = plan.ranks};
       request.options.sampling.seed += i;
       const auto prompt_tokens = static_cast<int>(request.prompt.size());
       auto id = app_.service.submit(std::move(request), callbacks(i, plan.progress));
@@ -134,6 +135,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
     app_.metrics.answer_over(end, {end.waited_seconds, answer.first_token, seconds_between(begin_, now)});
     RequestRecord& record = reply_->record();
     usage_.completion_tokens += end.completion_tokens;
+    if (app_.info.ranks > 1) usage_.ranks = end.ranks;
     // Answers to the same prompt share it; what the first one found is what was there before the request.
     if (i % choices_ == 0) usage_.cached_tokens += end.cached_tokens;
     record.cached_tokens = usage_.cached_tokens;
@@ -224,6 +226,8 @@ ApiResult<void> generate(const App& app, const Call& call, Plan plan, std::uniqu
     for (const auto& prompt : plan.prompts)
       if (const Status allowed = app.service.check(*plan.kv, prompt.size()); !allowed)
         return bad_field("kv", allowed.error().message);
+  if (const Status allowed = app.service.check(plan.ranks, plan.kv); !allowed)
+    return bad_field("ranks", allowed.error().message);
   if (plan.options.max_tokens < 0 && limits.output_tokens > 0) plan.options.max_tokens = limits.output_tokens;
   auto generation = std::make_shared<Generation>(app, call, plan.stream, std::move(form));
   asio::dispatch(call.reply->strand(), [generation, plan = std::move(plan)] { generation->start(plan); });

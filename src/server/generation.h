@@ -18,6 +18,7 @@ struct Plan {
   std::string salt;  // see ServiceRequest
   int priority = 0;
   std::optional<KvChoice> kv = {};  // see ServiceRequest
+  RankDegrees ranks = {};           // likewise
   bool stream = false;
   bool embed = false;     // see ServiceRequest
   bool progress = false;  // the form wants to be told
@@ -25,6 +26,7 @@ struct Plan {
 
 struct Usage {
   int prompt_tokens = 0, cached_tokens = 0, completion_tokens = 0;
+  RankDegrees ranks = {};  // of the answer that ended last; 0: there is one rank
 };
 
 // What a client reads. Each member returns the bytes to send now: events where the answer is streamed; else nothing

@@ -2,16 +2,18 @@
 #include <fmt/format.h>
 
 #include "base/result.h"
+#include "server/request_json.h"
 #include "server/tools.h"
 
 namespace godwit::server {
 namespace {
 
 Json anthropic_usage(const Usage& usage) {
-  return {{"input_tokens", usage.prompt_tokens - usage.cached_tokens},
-          {"cache_creation_input_tokens", 0},
-          {"cache_read_input_tokens", usage.cached_tokens},
-          {"output_tokens", usage.completion_tokens}};
+  return with_ranks({{"input_tokens", usage.prompt_tokens - usage.cached_tokens},
+                     {"cache_creation_input_tokens", 0},
+                     {"cache_read_input_tokens", usage.cached_tokens},
+                     {"output_tokens", usage.completion_tokens}},
+                    usage.ranks);
 }
 
 class MessageForm final : public AnswerForm {

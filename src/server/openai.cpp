@@ -6,14 +6,16 @@
 
 #include "base/json.h"
 #include "base/result.h"
+#include "server/request_json.h"
 
 namespace godwit::server {
 
 Json usage_json(const Usage& usage) {
-  return {{"prompt_tokens", usage.prompt_tokens},
-          {"completion_tokens", usage.completion_tokens},
-          {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
-          {"prompt_tokens_details", {{"cached_tokens", usage.cached_tokens}}}};
+  return with_ranks({{"prompt_tokens", usage.prompt_tokens},
+                     {"completion_tokens", usage.completion_tokens},
+                     {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
+                     {"prompt_tokens_details", {{"cached_tokens", usage.cached_tokens}}}},
+                    usage.ranks);
 }
 
 std::string_view openai_finish(FinishReason reason) {

@@ -96,6 +96,8 @@ ApiResult<void> read_plan(const App& app, const Fields& f, const FieldNames& nam
   GODWIT_TRY(f.read("n", plan.choices, 1, app.options.limits.choices));
   GODWIT_TRY(f.read("cache_salt", plan.salt));
   GODWIT_TRY(read_kv(f, plan));
+  GODWIT_TRY(f.read("ranks", plan.ranks.prefill, 1, INT32_MAX));
+  GODWIT_TRY(f.read("decode_ranks", plan.ranks.decode, 1, INT32_MAX));
   if (f.has("priority")) {
     if (!app.options.client_priorities)
       return bad_field(f.name("priority"), "'priority': this server takes no priorities from clients");

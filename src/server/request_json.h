@@ -21,7 +21,17 @@ inline Json progress_json(const RequestStatus& r) {
           {"kv_policy", r.kv.policy},
           {"kv_budget", r.kv.budget},
           {"kv_retained", r.kv_retained},
+          {"prefill_ranks", r.ranks.prefill},
+          {"decode_ranks", r.ranks.decode},
           {"seconds", r.seconds}};
+}
+
+// What an answer took, and over several ranks, how many of them.
+inline Json with_ranks(Json usage, const RankDegrees& ranks) {
+  if (ranks.prefill == 0) return usage;
+  usage["prefill_ranks"] = ranks.prefill;
+  usage["decode_ranks"] = ranks.decode;
+  return usage;
 }
 
 }  // namespace godwit::server

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "base/result.h"
+#include "server/request_json.h"
 #include "server/tools.h"
 
 namespace godwit::server {
@@ -56,11 +57,12 @@ class ResponseForm final : public AnswerForm {
   }
 
   std::string end(const Usage& usage) override {
-    response_["usage"] = {{"input_tokens", usage.prompt_tokens},
-                          {"input_tokens_details", {{"cached_tokens", usage.cached_tokens}}},
-                          {"output_tokens", usage.completion_tokens},
-                          {"output_tokens_details", {{"reasoning_tokens", 0}}},
-                          {"total_tokens", usage.prompt_tokens + usage.completion_tokens}};
+    response_["usage"] = with_ranks({{"input_tokens", usage.prompt_tokens},
+                                     {"input_tokens_details", {{"cached_tokens", usage.cached_tokens}}},
+                                     {"output_tokens", usage.completion_tokens},
+                                     {"output_tokens_details", {{"reasoning_tokens", 0}}},
+                                     {"total_tokens", usage.prompt_tokens + usage.completion_tokens}},
+                                    usage.ranks);
     if (!stream_) return json_text(response_);
     event("response." + response_["status"].get<std::string>(), {{"response", response_}});
     return std::exchange(events_, {});

@@ -35,6 +35,7 @@ ApiResult<void> status(const App& app, const Call& call) {
                        {"bytes_per_token", app.info.kv_bytes_per_token},
                        {"bytes_in_use", stats.kv_bytes_in_use},
                        {"budget_bytes", stats.kv_budget_bytes}}},
+                     {"ranks", {{"count", app.info.ranks}, {"most_per_request", app.service.options().most_ranks}}},
                      {"prefix_cache",
                       {{"blocks", stats.prefix_blocks},
                        {"bytes", stats.prefix_bytes},

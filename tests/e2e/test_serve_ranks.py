@@ -67,7 +67,7 @@ def test_a_second_request_reuses_the_first_ones_pages(pair):
         assert again == first
         cached = reused["prompt_tokens_details"]["cached_tokens"]
         assert reused["prompt_tokens"] - 64 <= cached + 1 < reused["prompt_tokens"] + 1
-    assert text_of(alone, prompt) == text_of(ranks, prompt)
+    assert text_of(alone, prompt)[0] == text_of(ranks, prompt)[0]
 
 
 def test_streams_and_cancels(pair):
@@ -84,13 +84,57 @@ def test_streams_and_cancels(pair):
     next(iter(stream))
     stream.close()
     until(lambda: ranks.metric("num_requests_running") == 0, 20)
-    assert text_of(ranks, prompt) == text_of(alone, prompt)
+    assert text_of(ranks, prompt)[0] == text_of(alone, prompt)[0]
 
 
 def test_embeddings_are_refused(pair):
     _, ranks = pair
     status, answer = ranks.json("POST", "/v1/embeddings", {"input": "hello"})
     assert 400 <= status < 600 and "embeddings are not computed over 2 ranks" in answer["error"]["message"]
+
+
+def test_requests_choose_their_ranks(module_godwit):
+    prompt = story(60)
+    with Served(module_godwit, 2, "-t", "1", "--allow-ranks", "2", "--no-prefix-cache") as server:
+        texts = set()
+        for ranks, decode, took in [(1, None, (1, 1)), (2, None, (2, 2)), (2, 1, (2, 1)), (None, None, (2, 2))]:
+            asked = {key: value for key, value in (("ranks", ranks), ("decode_ranks", decode)) if value}
+            text, usage = text_of(server, prompt, **asked)
+            texts.add(text)
+            assert (usage["prefill_ranks"], usage["decode_ranks"]) == took  # the last: what Job gives as --ranks
+        assert len(texts) == 1
+        assert server.json("GET", "/status")[1]["ranks"] == {"count": 2, "most_per_request": 2}
+        stream = server.openai().chat.completions.create(
+            model="built-in", messages=[{"role": "user", "content": prompt}], max_tokens=3, stream=True,
+            stream_options={"include_progress": True}, extra_body={"ranks": 1},
+        )  # fmt: skip
+        told = [chunk.progress for chunk in stream if getattr(chunk, "progress", None)]
+        assert told and told[-1]["prefill_ranks"] == 1
+        for field in ("ranks", "decode_ranks"):
+            status, answer = server.json("POST", "/v1/completions", {"prompt": "a", field: 3})
+            assert status == 400 and answer["error"]["param"] == "ranks", answer
+            assert "1 to 2" in answer["error"]["message"]
+    with Served(module_godwit, 2, "-t", "1") as server:
+        status, answer = server.json("POST", "/v1/completions", {"prompt": "a", "ranks": 1})
+        assert status == 400 and "may not choose" in answer["error"]["message"]
+
+
+def test_policies_by_request(module_godwit):
+    """Rounding differs once entries were dropped, so that answers are compared where they are long settled: short ones."""
+    prompt = story(80)
+    allowed = ("--allow-kv-policy", "none", "--allow-kv-policy", "streaming", "--allow-kv-policy", "infinipot")
+    args = ("-t", "1", "--prefill-chunk", "128", "--kv-codec", "f32", *allowed)
+    kinds = [None, {"policy": "streaming", "budget": "40%"}, {"policy": "infinipot", "budget": 300, "trigger": "chunk"}]
+    with Server(module_godwit, *args) as alone, Served(module_godwit, 2, *args) as ranks:
+        for kv in kinds:
+            more = {"kv": kv} if kv else {}
+            assert text_of(ranks, prompt, 6, **more)[0] == text_of(alone, prompt, 6, **more)[0], kv
+
+
+def test_policies_that_do_not_work_are_refused_when_it_starts(module_godwit):
+    done = Job(module_godwit).process(2, "serve", "--port", "0", "--allow-kv-policy", "h2o")
+    assert done.returncode != 0
+    assert b"KV policy 'h2o' does not work over 2 ranks: it adds up what every query attends to" in done.stderr
 
 
 def test_an_orderly_end(module_godwit):
