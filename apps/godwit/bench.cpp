@@ -77,8 +77,10 @@ struct Bench {
     EngineOptions& options = model.options;
     GODWIT_ASSIGN(ModelSource source, options.model.empty() ? open_builtin_model() : ModelSource::open(options.model));
     GODWIT_ASSIGN(int64_t longest, context(source));
-    GODWIT_ASSIGN(KvFormat format, make_kv_format(options.kv_codec, source.config().head_dim));
-    GODWIT_ASSIGN(CostModel cost, CostModel::make(source, format));
+    const ModelConfig& config = source.config();
+    GODWIT_ASSIGN(auto formats,
+                  make_kv_formats(options.kv_codec, config.head_dim, static_cast<int>(config.layers.size())));
+    GODWIT_ASSIGN(CostModel cost, CostModel::make(source, std::move(formats)));
     options.context_tokens = static_cast<int>(longest);
     options.profile = roofline;
     InterruptScope interrupt;
@@ -231,7 +233,7 @@ void add_bench(Program& program) {
   list("-n,--generate", state->generations, "Tokens to generate, e.g. 64,128; 0: no generation test");
   list("-d,--depth", state->depths, "Tokens that are in the cache before, e.g. 0,4096");
   list("-t,--threads", state->threads, "Numbers of threads; 0: all cores");
-  verb->add_option("-r,--repetitions", state->repetitions, "Runs of each test, after one to warm up")
+  verb->add_option("-r,--repetitions", state->repetitions, "Runs of each test, after a step to warm up")
       ->capture_default_str();
   verb->add_option("-b,--chunk", options.prefill_chunk, "Prompt tokens computed at once")->capture_default_str();
   add_kv_options(*verb, options, state->model.kv_memory);

@@ -19,12 +19,13 @@ struct Sweep {
   std::string file, rows_file, html_file;
   std::vector<std::string> policies, budgets = {"50%", "25%", "12.5%"}, codecs = {"f16"}, questions = {"known", "late"};
   std::string trigger;
+  bool only = false;
   SweepOptions options;
 
   Status run(bool json) {
     GODWIT_ASSIGN(const std::string text, read_input(file));
     GODWIT_ASSIGN(options.engine, model.read());
-    GODWIT_ASSIGN(options.methods, sweep_methods(policies, budgets, codecs, trigger));
+    GODWIT_ASSIGN(options.methods, sweep_methods(policies, budgets, codecs, trigger, only));
     options.known = std::find(questions.begin(), questions.end(), "known") != questions.end();
     options.late = std::find(questions.begin(), questions.end(), "late") != questions.end();
     std::vector<SweepRow> done;
@@ -64,6 +65,7 @@ void add_sweep(Program& program, CLI::App& eval) {
       ->capture_default_str();
   verb->add_option("--kv-trigger", sweep->trigger, "When entries are dropped (default: each policy's own)")
       ->check(kNotEmpty);
+  verb->add_flag("--only", sweep->only, "Each policy with each codec and nothing else: no baselines, no codec alone");
   verb->add_option("--length", sweep->options.lengths, "Context lengths in tokens")
       ->delimiter(',')
       ->capture_default_str();

@@ -1,11 +1,10 @@
 // Sessions whose KV policy demotes, and KV codecs whose layers differ: what they promise still holds. The built-in
 // model, whose heads are large enough for these codecs.
-#include <cmath>
-
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "engine/test_engine.h"
+#include "kv/codec_tables_testing.h"
 
 namespace godwit {
 namespace {
@@ -22,15 +21,6 @@ EngineOptions with(std::string codec, std::string policy = "", std::string budge
   options.prefill_chunk = 128;
   options.context_tokens = 1024;
   return options;
-}
-
-double distance(std::span<const float> got, std::span<const float> want) {
-  double square = 0, difference = 0;
-  for (size_t i = 0; i < got.size(); ++i) {
-    square += double{want[i]} * want[i];
-    difference += double{got[i] - want[i]} * (got[i] - want[i]);
-  }
-  return std::sqrt(difference / square);
 }
 
 // A head takes 64 tokens in so many bytes: f16; kivi's 2 bits, with scales and middles; positions.
@@ -85,6 +75,23 @@ TEST(DemotingEngine, RewindingAndForkingGiveWhatAColdSessionGives) {
     SCOPED_TRACE(policy);
     expect_cold_after_rewinding(open(with("kivi:last=0", policy, "25%", "chunk")), 140);
   }
+}
+
+// Coordinates of demoted keys are found without RoPE, at positions that leave gaps.
+TEST(DemotingEngine, ToCoordinatesOfWeights) {
+  const std::string path = testing::TempDir() + "demote_xquant.gguf";
+  ASSERT_TRUE(write_xquant_file({.heads = kHeads}, path));
+  const auto first = prompt(700), rest = prompt(20, 5);
+  const auto want = logits_of(open(with("f16")), first, rest);
+  const auto off = [&](const std::string& codec, const char* policy) {
+    const auto options = with(fmt::format("xquant:last=0,file={}{}", path, codec), policy, "20%", "chunk");
+    return distance(logits_of(open(options), first, rest), want);
+  };
+  for (const char* policy : {"mikv", "mikv:base=infinipot", "zipcache"})
+    EXPECT_LT(off(",k=16,v=16,rank=1", policy), 0.02) << policy;
+  EXPECT_LT(off(",k=8,v=8,rank=1", "mikv"), off("", "mikv")) << "more bits";
+  EXPECT_LT(off(",rest=4", "mikv"), off("", "h2o") / 2) << "dropped";
+  expect_cold_after_rewinding(open(with(fmt::format("xquant:last=0,file={}", path), "mikv", "25%", "chunk")), 70);
 }
 
 TEST(DemotingEngine, WhatItNeedsIsSaid) {

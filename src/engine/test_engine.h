@@ -1,6 +1,8 @@
 // For tests: engines on tiny golden models and prompts for them.
 #pragma once
 
+#include <cmath>
+
 #include "model/test_models.h"
 #include <godwit/engine.h>
 
@@ -64,6 +66,17 @@ inline std::vector<float> logits_of(const Engine& engine, std::span<const TokenI
       session.read(rest, [&](std::span<const float> logits) { all.insert(all.end(), logits.begin(), logits.end()); });
   EXPECT_TRUE(status.has_value()) << status.error().message;
   return all;
+}
+
+// The length of the difference, as a share of that of `want`.
+inline double distance(std::span<const float> got, std::span<const float> want) {
+  EXPECT_EQ(got.size(), want.size());
+  double square = 0, difference = 0;
+  for (size_t i = 0; i < std::min(got.size(), want.size()); ++i) {
+    square += double{want[i]} * want[i];
+    difference += std::pow(double{got[i]} - want[i], 2);
+  }
+  return std::sqrt(difference / square);
 }
 
 inline std::vector<TokenId> copy_of(std::span<const TokenId> tokens) {

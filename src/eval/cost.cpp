@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <map>
 
+#include "base/check.h"
+
 namespace godwit {
 
 StepCost& StepCost::operator+=(const StepCost& other) {
@@ -14,9 +16,14 @@ StepCost& StepCost::operator+=(const StepCost& other) {
 }
 
 Result<CostModel> CostModel::make(const ModelSource& source, const KvFormat& format) {
+  return make(source, std::vector<KvFormat>(source.config().layers.size(), format));
+}
+
+Result<CostModel> CostModel::make(const ModelSource& source, std::vector<KvFormat> layers) {
   CostModel cost;
   cost.config_ = source.config();
-  cost.kv_bytes_per_slot_ = static_cast<double>(format.page_bytes()) / format.page_tokens;
+  GODWIT_CHECK(layers.size() == cost.config_.layers.size());
+  cost.kv_ = std::move(layers);
   const bool tied = !source.has("output.weight");
   std::map<DType, uint64_t> types;
   for (const std::string& name : source.tensor_names()) {
@@ -52,15 +59,16 @@ StepCost CostModel::step(int64_t rows, int64_t depth) const {
   const double touched = experts > 0 ? std::min(1.0, n * per_token / experts) : 0;  // by all rows, at most
   cost.matmul_flops = 2 * (n * (dense_.elements + used * experts_.elements) + output_.elements);
   cost.weight_bytes = dense_.bytes + touched * experts_.bytes + output_.bytes;
-  for (const LayerConfig& layer : config_.layers) {
+  for (size_t i = 0; i < config_.layers.size(); ++i) {
+    const LayerConfig& layer = config_.layers[i];
     const int64_t window = layer.window > 0 ? layer.window : depth + rows;
     // Row i sees min(depth + i + 1, window) keys: a ramp until the window is full, then a plateau.
     const auto ramp = static_cast<double>(std::clamp<int64_t>(window - depth, 0, rows));
     const double pairs =
         ramp * static_cast<double>(depth) + ramp * (ramp + 1) / 2 + (n - ramp) * static_cast<double>(window);
     cost.attention_flops += 4.0 * config_.head_dim * config_.heads * pairs;
-    cost.kv_bytes +=
-        kv_bytes_per_slot_ * config_.kv_heads * static_cast<double>(std::min(depth + rows, window + rows - 1));
+    const double slot = static_cast<double>(kv_[i].page_bytes()) / kv_[i].page_tokens;
+    cost.kv_bytes += slot * config_.kv_heads * static_cast<double>(std::min(depth + rows, window + rows - 1));
   }
   return cost;
 }

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "backend/kv_format.h"
 #include "model/source.h"
@@ -26,7 +27,8 @@ struct StepCost {
 
 class CostModel {
  public:
-  static Result<CostModel> make(const ModelSource& source, const KvFormat& format);
+  static Result<CostModel> make(const ModelSource& source, std::vector<KvFormat> layers);
+  static Result<CostModel> make(const ModelSource& source, const KvFormat& format);  // the same in every layer
 
   // Sums over tensors of the file.
   uint64_t parameters() const { return parameters_; }
@@ -42,7 +44,7 @@ class CostModel {
     double elements = 0, bytes = 0;
   };
   ModelConfig config_;
-  double kv_bytes_per_slot_ = 0;      // K and V of one token in one KV head
+  std::vector<KvFormat> kv_;          // of each layer
   Weights dense_, experts_, output_;  // experts_: all of them; dense_ counts bytes of vectors, too
   uint64_t parameters_ = 0, bytes_ = 0;
   DType main_type_ = DType::kF32;

@@ -79,6 +79,14 @@ TEST(Cost, WindowsBoundWhatIsSeen) {
   }
 }
 
+TEST(Cost, LayersMayStoreKAndVDifferently) {
+  const ModelSource source = value_of(ModelSource::open(model_path("gemma2")));
+  std::vector<KvFormat> layers(4, {.dtype = DType::kF16, .head_dim = 32});
+  layers[3].dtype = DType::kF32;
+  const CostModel c = value_of(CostModel::make(source, layers));
+  EXPECT_EQ(c.step(1, 30).kv_bytes, 128 * (2 * 21 + 31) + 256 * 31);
+}
+
 // 2 layers of attention 4096 + 1024 + 1024 + 4096 and a router of 256; 4 experts of 3 * 2048, 2 per token; output 22528
 // and as large an embedding beside it; five norms of 64. All bf16.
 TEST(Cost, ExpertsCountByUse) {

@@ -43,9 +43,10 @@ Spread spread_of(const std::vector<double>& samples) {
 Result<SpeedResult> SpeedMeter::measure(const SpeedTest& test, int repetitions,
                                         const std::function<void(double)>& on_progress, std::stop_token stop) {
   GODWIT_TRY(reach(test.depth, stop));
-  // One token warms a generation up; a prompt is one or a few steps of its own kind.
+  // One step of its kind warms a test up: a token of a generation, a chunk of a prompt.
   auto once = [&](bool warm_up) {
-    return test.prompt > 0 ? run_prompt(test.prompt, stop) : run_generation(warm_up ? 1 : test.generated, stop);
+    if (test.prompt == 0) return run_generation(warm_up ? 1 : test.generated, stop);
+    return run_prompt(warm_up ? std::min(test.prompt, engine_.info().prefill_chunk) : test.prompt, stop);
   };
   GODWIT_TRY(once(true));
   SpeedResult result;

@@ -46,7 +46,7 @@ class SpeedMeter {
  public:
   explicit SpeedMeter(Engine engine) : engine_(std::move(engine)) {}
 
-  // One run to warm up, then `repetitions` that count. Generating is what `godwit run` does, greedy sampling included.
+  // One step to warm up, then `repetitions` that count. Generating is what `godwit run` does, greedy sampling included.
   // `on_progress` gets the share of the test that is done.
   Result<SpeedResult> measure(const SpeedTest& test, int repetitions, const std::function<void(double)>& on_progress,
                               std::stop_token stop = {});

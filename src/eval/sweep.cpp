@@ -215,7 +215,8 @@ std::string SweepMethod::name() const {
 
 Result<std::vector<SweepMethod>> sweep_methods(const std::vector<std::string>& policies,
                                                const std::vector<std::string>& budgets,
-                                               const std::vector<std::string>& codecs, const std::string& trigger) {
+                                               const std::vector<std::string>& codecs, const std::string& trigger,
+                                               bool only) {
   // Baselines at equal bytes; for what demotes that is what demotes at random.
   bool all_demote = !policies.empty();
   for (const std::string& spec : policies) {
@@ -224,20 +225,19 @@ Result<std::vector<SweepMethod>> sweep_methods(const std::vector<std::string>& p
   }
   std::vector<std::string> wanted = {"streaming", "random"};
   if (all_demote) wanted = {"mikv:base=random"};
+  const bool codecs_alone = policies == std::vector<std::string>{"none"};
+  if (only || codecs_alone) wanted.clear();
   auto add = [&](const std::string& spec) {
     if (std::find(wanted.begin(), wanted.end(), spec) == wanted.end()) wanted.push_back(spec);
   };
-  if (policies == std::vector<std::string>{"none"}) {
-    wanted.clear();
-  } else {
+  if (!codecs_alone)
     for (const std::string& spec : policies) add(spec);
-  }
   if (policies.empty())
     for (const KvPolicyRow* row : all_kv_policies())
       if (row->needs_budget && !row->demotes) add(std::string(row->info.name));
   std::vector<SweepMethod> methods;
   for (const std::string& codec : codecs) {
-    methods.push_back({codec, "", "", ""});
+    if (!only || codecs_alone) methods.push_back({codec, "", "", ""});
     for (const std::string& spec : wanted) {
       GODWIT_ASSIGN(auto chosen, choose_method("KV policy", all_kv_policies(), spec));
       if (!chosen.row->needs_budget) methods.push_back({codec, spec, "", trigger});

@@ -27,10 +27,11 @@ struct SweepMethod {
 
 // Every method of a sweep: each policy × budget × codec, each codec alone, and the baselines random and streaming.
 // Policies that take no budget come once. Empty `policies`: all that work without further settings; "none" alone: no
-// policy, so that each codec is measured alone.
+// policy, so that each codec is measured alone. `only`: what is named and nothing that comes along.
 Result<std::vector<SweepMethod>> sweep_methods(const std::vector<std::string>& policies,
                                                const std::vector<std::string>& budgets,
-                                               const std::vector<std::string>& codecs, const std::string& trigger);
+                                               const std::vector<std::string>& codecs, const std::string& trigger,
+                                               bool only = false);
 
 struct SweepOptions {
   EngineOptions engine;  // model, threads and the like; what a method says comes on top

@@ -45,6 +45,9 @@ TEST(Sweep, TheBaselinesAreInEverySweep) {
                                       "random, q8 50%", "random, q8 25%", "h2o, q8 50%", "h2o, q8 25%"}));
   EXPECT_GE(value_of(sweep_methods({}, {"25%"}, {"f16"}, "")).size(), 10U) << "all policies";
   EXPECT_EQ(value_of(sweep_methods({"none"}, {"25%"}, {"q8", "q4"}, "")).size(), 2U) << "codecs alone";
+  const auto only = value_of(sweep_methods({"h2o"}, {"50%", "25%"}, {"q8"}, "", true));
+  EXPECT_EQ(only, (std::vector<SweepMethod>{{"q8", "h2o", "50%", ""}, {"q8", "h2o", "25%", ""}}));
+  EXPECT_EQ(value_of(sweep_methods({"none"}, {"25%"}, {"q8"}, "", true)).size(), 1U) << "the codec that is named";
   expect_error(sweep_methods({"lru"}, {"25%"}, {"f16"}, ""), ErrorCode::kInvalidArgument, "no KV policy is named");
 }
 

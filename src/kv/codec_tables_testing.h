@@ -31,9 +31,9 @@ struct XquantFile {
 inline Status write_xquant_file(const XquantFile& file, const std::string& path) {
   const auto dims = static_cast<size_t>(file.head_dim);
   const int64_t frequencies = file.rotary_dim / 2;
-  CodecTable k{"k", {file.heads, file.head_dim, file.head_dim}, {}, DType::kF32}, v = k;
+  const std::vector<int64_t> bases = {file.heads, file.head_dim, file.head_dim};
+  CodecTable k{"k", bases, {}, DType::kF32}, v{"v", bases, {}, DType::kF32};
   CodecTable rope{"rope", {file.heads, frequencies}, {}, DType::kF32};
-  v.name = "v";
   for (uint32_t head = 0; head < static_cast<uint32_t>(file.heads); ++head) {
     for (CodecTable* table : {&k, &v})
       for (float x : mirrored_axes(dims, 2 * head + (table == &k ? 1 : 2))) table->numbers.push_back(file.factor * x);

@@ -64,6 +64,12 @@ def test_a_hugging_face_folder_and_the_built_in_model(godwit):
     assert rows[0]["model"] == "built-in" and rows[0]["type"] == "q8_0"
 
 
+def test_a_codec_whose_layers_differ(godwit):
+    bits = "kvtuner:bits=88-84-44-42-22-22-42-44-84-88"
+    rows = godwit.json("bench", "-p", "200", "-n", "2", "-r", "1", "--kv-codec", bits)
+    assert rows[0]["kv_codec"] == bits and rows[0]["tokens_per_second"] > 0
+
+
 def test_the_whole_context_can_be_used(godwit):
     """The last token that is sampled is never computed, yet has its place in the context."""
     length = godwit.json("inspect", TINY[1])["context_length"]
