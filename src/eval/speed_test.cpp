@@ -85,7 +85,7 @@ TEST(Roofline, SharesAreWorkOverTimeOverLimit) {
   EXPECT_LT(result.quickest.matmul_seconds + result.quickest.attention_seconds, result.quickest.seconds);
 
   const ModelSource source = value_of(ModelSource::open(model_path("qwen3")));
-  const CostModel cost = value_of(CostModel::make(source, {.head_dim = source.config().head_dim}));
+  const CostModel cost = value_of(CostModel::make(source, KvFormat{.head_dim = source.config().head_dim}));
   const StepCost work = cost.prompt(96, 0, 64);
   result.seconds = {1, 3};  // with numbers that can be worked out
   result.matmul_seconds = 2;
