@@ -70,7 +70,7 @@ class Runner {
     tick_due_ += duration_of(kTickSeconds);
     tick_.expires_at(tick_due_);
     tick_.async_wait([this](error_code ec) {
-      if (ec) return;
+      if (ec || done_) return;
       run_.loop_lag.add(std::chrono::duration<double>(Clock::now() - tick_due_).count());
       tick_due_ = std::max(tick_due_, Clock::now());  // one late ring, not a burst of them
       if (stop_.stop_requested()) {
@@ -208,6 +208,7 @@ class Runner {
 
   void end_if_done() {
     if (running_ > 0 || (next_ && !time_is_up())) return;
+    done_ = true;  // a tick that is due by now does not hear of the cancellation, and would go on for ever
     tick_.cancel();
     arrival_.cancel();
   }
@@ -223,6 +224,7 @@ class Runner {
   std::optional<Request> next_;
   int64_t running_ = 0, failed_ = 0, tokens_ = 0;
   uint64_t sent_ = 0;
+  bool done_ = false;
   LoadRun run_;
 };
 
