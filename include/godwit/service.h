@@ -33,7 +33,8 @@ struct KvAllowance {
               largest_budget = {};  // as a KV budget; empty: no limit. Compared over the request's prompt
 };
 
-// How many ranks read a sequence's prompt and keep its keys and values, and how many keep them while its answer is made.
+// How many ranks read a sequence's prompt and keep its keys and values, and how many keep them while its answer is
+// made.
 struct RankDegrees {
   int prefill = 0, decode = 0;
   bool operator==(const RankDegrees&) const = default;

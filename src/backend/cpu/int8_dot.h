@@ -34,10 +34,14 @@ using FillPanel = void (*)(const Int8Weights& weights, size_t units, std::byte* 
 using PanelDot = void (*)(const std::byte* panel, const XUnit* x, size_t units, float* sums, size_t sums_stride);
 
 // `first` and `stride` of weights that are packed lead to strips.
+// `fetch`: lines are asked for ahead of time; where the hardware follows whole lines by itself, that costs more than it
+// brings.
+using StripDot = void (*)(const std::byte* strip, const XUnit* x, size_t units, bool fetch, float* sums,
+                          size_t sums_stride);
 struct StripType {
   void (*pack)(const std::byte* rows, size_t stride, size_t units, std::byte* strip);
   void (*unpack)(const std::byte* strip, size_t stride, size_t units, std::byte* rows);
-  PanelDot dot[kStripRowsOfX];  // for 1, 2, ... rows of x
+  StripDot dot[kStripRowsOfX];  // for 1, 2, ... rows of x
 };
 
 struct Int8Type {

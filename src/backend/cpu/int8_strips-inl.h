@@ -243,12 +243,12 @@ struct Strip {
 
   // kRows rows of x with the sixteen rows of a strip.
   template <size_t kRows>
-  static void dot(const std::byte* strip, const XUnit* x, size_t units, float* sums, size_t sums_stride) {
+  static void dot(const std::byte* strip, const XUnit* x, size_t units, bool fetch, float* sums, size_t sums_stride) {
     __m512 totals[kGroups][kRows];
     for (auto& group : totals)
       for (__m512& total : group) total = _mm512_setzero_ps();
     for (size_t u = 0; u < units; ++u, strip += kUnitBytes, ++x)
-      add_unit<kRows>(Form(strip), x, units, totals, std::make_index_sequence<kGroups>());
+      add_unit<kRows>(Form(strip), x, units, fetch, totals, std::make_index_sequence<kGroups>());
 #pragma GCC unroll 6
     for (size_t r = 0; r < kRows; ++r) {
       __m512 sum = totals[0][r];
@@ -260,21 +260,27 @@ struct Strip {
 
  private:
   template <size_t kRows, size_t... kGroup>
-  static HWY_INLINE void add_unit(const Form& unit, const XUnit* x, size_t units, __m512 (&totals)[kGroups][kRows],
-                                  std::index_sequence<kGroup...>) {
-    (add_group<kRows, kGroup>(unit, x, units, totals[kGroup], std::make_index_sequence<kFours>()), ...);
+  static HWY_INLINE void add_unit(const Form& unit, const XUnit* x, size_t units, bool fetch,
+                                  __m512 (&totals)[kGroups][kRows], std::index_sequence<kGroup...>) {
+    ((fetch ? fetch_share<kGroup>(unit.unit) : void(),
+      add_group<kRows, kGroup>(unit, x, units, totals[kGroup], std::make_index_sequence<kFours>())),
+     ...);
+  }
+
+  // Each group asks for its share of what lies ahead.
+  template <size_t kGroup>
+  static HWY_INLINE void fetch_share(const std::byte* unit) {
+    constexpr size_t kBegin = kUnitBytes * kGroup / kGroups / 64, kEnd = kUnitBytes * (kGroup + 1) / kGroups / 64;
+#pragma GCC unroll 16
+    for (size_t line = kBegin; line < kEnd; ++line) {
+      _mm_prefetch(reinterpret_cast<const char*>(unit) + kFarAhead + 64 * line, _MM_HINT_T1);
+      _mm_prefetch(reinterpret_cast<const char*>(unit) + kAhead + 64 * line, _MM_HINT_T0);
+    }
   }
 
   template <size_t kRows, size_t kGroup, size_t... kFour>
   static HWY_INLINE void add_group(const Form& unit, const XUnit* x, size_t units, __m512 (&totals)[kRows],
                                    std::index_sequence<kFour...>) {
-    // Each group asks for its share of what lies ahead.
-    constexpr size_t kBegin = kUnitBytes * kGroup / kGroups / 64, kEnd = kUnitBytes * (kGroup + 1) / kGroups / 64;
-#pragma GCC unroll 16
-    for (size_t line = kBegin; line < kEnd; ++line) {
-      _mm_prefetch(reinterpret_cast<const char*>(unit.unit) + kFarAhead + 64 * line, _MM_HINT_T1);
-      _mm_prefetch(reinterpret_cast<const char*>(unit.unit) + kAhead + 64 * line, _MM_HINT_T0);
-    }
     __m512i sums[kRows];
 #pragma GCC unroll 6
     for (size_t r = 0; r < kRows; ++r)

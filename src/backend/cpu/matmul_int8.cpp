@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "backend/cpu/features.h"
 #include "backend/cpu/int8_dot.h"
 #include "backend/cpu/matmul_outputs.h"
 
@@ -119,7 +120,7 @@ class Int8Matmul {
       const size_t x_rows = begin + (tile + 1) * (end - begin) / tiles - x_row;
       for (size_t row = product.begin; row < product.end; row += kStripRows)
         product.type.strips->dot[x_rows - 1](product.weights(row, kStripRows).first, x_ + x_row * units_, units_,
-                                             sums + (row - product.begin), kTaskRows);
+                                             fetch_, sums + (row - product.begin), kTaskRows);
       TileOutputs{product.problem, x_row, x_rows}.write(sums, kTaskRows, product.begin, product.end - product.begin);
     }
   }
@@ -149,6 +150,8 @@ class Int8Matmul {
   const MatmulProblem& first_;  // what it says of x is true of all
   const size_t in_, units_;
   XUnit* x_ = nullptr;  // [rows][units]
+  // Strips of 4 bits: 15 GB/s without and 24 with on an Emerald Rapids, 1.1 to 1.2 times as fast without on a Zen 4.
+  const bool fetch_ = has_amx();
 };
 
 }  // namespace
