@@ -179,7 +179,7 @@ TEST(LayerBitsEngine, WhatItNeedsIsSaid) {
   refused("kvtuner:bits=88-44", "bits for 2 layers, but the model has 10");
   refused(tuned("83"), "layer 0 has 3 bits");
   refused("kvtuner:bits=8844", "two digits for each");
-  refused("kvtuner:file=/nowhere.json", "/nowhere.json: the bits");
+  refused("kvtuner:file=/nowhere.json", "/nowhere.json: no such file");
   expect_error(Engine::open(with(kMixed, "snapkv", "1MiB")), ErrorCode::kInvalidArgument, "pages of different size");
 }
 

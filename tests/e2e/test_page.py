@@ -72,11 +72,8 @@ def test_loads_quietly_and_asks_nobody_else(site):
 
 def test_a_conversation(site):
     site.settings(most=60)
-    site.watch()
     site.ask("Hello, who are you and what can you do?")
     assert "I am a small test model" in site.answer()
-    texts = [state["text"] for state in site.seen() if state.get("text")]
-    assert len(set(texts)) >= 3 and all(texts[-1].startswith(text) for text in texts)  # it grew
     figures = site.text(".figures")
     assert "first token" in figures and "tokens/s" in figures and "f16" in figures and "100% retained" in figures
     site.ask("My dog is called Rex. What is my dog called?")
@@ -84,6 +81,15 @@ def test_a_conversation(site):
     assert site.complaints() == []
     site.find("#fresh").click()
     assert site.all(".message") == [] and site.find("#hint").is_displayed()
+
+
+def test_an_answer_grows(site):
+    site.settings(temperature=2, most=600)  # at random, so that it does not end after a sentence
+    site.watch()
+    site.ask("Tell me a long story.")
+    site.answer()
+    texts = [state["text"] for state in site.seen() if state.get("text")]
+    assert len(set(texts)) >= 3 and all(texts[-1].startswith(text) for text in texts)
 
 
 def test_a_dropped_file_is_read_and_used(site, long_needle):
