@@ -65,9 +65,10 @@ struct UnitLevels {
   HWY_INLINE void load_super(const std::byte* unit) {
     const UnitsOfStrip<Type> from(unit);
     const Form form(unit);
-    for (size_t r = 0; r < kStripRows; ++r)
+    for (size_t r = 0; r < kStripRows; ++r) {
 #pragma GCC unroll 4
       for (size_t v = 0; v < 4; ++v) _mm512_store_si512(levels[r] + 64 * v, level_of(from.units[r].codes[v]));
+    }
 #pragma GCC unroll 16
     for (size_t g = 0; g < kX.groups; ++g) {
       _mm512_store_ps(scales[g], form.scales(g));
@@ -86,11 +87,12 @@ void expand_strips(const WeightRows& weights, void* panel, size_t panel_rows) {
       for (size_t line = 0; line < Strip<Type>::kUnitBytes; line += 64)
         _mm_prefetch(reinterpret_cast<const char*>(unit) + w.ahead + line, _MM_HINT_T1);
       const UnitLevels<Type> from(unit);
-      for (size_t r = 0; r < std::min(kStripRows, w.rows - row); ++r)
+      for (size_t r = 0; r < std::min(kStripRows, w.rows - row); ++r) {
 #pragma GCC unroll 8
         for (size_t i = 0; i < kUnitChunks / 2; ++i)
           _mm512_store_si512(to + (i * panel_rows + r) * kBf16Block,
                              (__m512i)_mm512_cvtne2ps_pbh(from.values(r, 2 * i + 1), from.values(r, 2 * i)));
+      }
       to += kUnitValues / kBf16Block * panel_rows * kBf16Block;
     }
   }
