@@ -45,9 +45,7 @@ struct UnitLevels {
 #pragma GCC unroll 4
     for (size_t part = 0; part < Form::kGroups * Form::kLines / 16; ++part) {
       __m512i v[16];
-#pragma GCC unroll 16
-      for (size_t i = 0; i < 16; ++i) v[i] = line_at(unit, 16 * part + i);
-      transpose(v);
+      load_rows<Form::kGroups * Form::kLines>(unit, 16 * part, v);
 #pragma GCC unroll 16
       for (size_t r = 0; r < kStripRows; ++r) {
         if constexpr (Form::kNibbles) {

@@ -16,6 +16,13 @@ namespace {
 HWY_INLINE __m512i line_at(const std::byte* unit, size_t line) {
   return _mm512_loadu_si512(unit + 64 * line);
 }
+// 64 bytes of each row, from sixteen lines beginning at `first`; beyond kCount lines there are zeros.
+template <size_t kCount>
+HWY_INLINE void load_rows(const std::byte* unit, size_t first, __m512i (&rows)[16]) {
+#pragma GCC unroll 16
+  for (size_t i = 0; i < 16; ++i) rows[i] = first + i < kCount ? line_at(unit, first + i) : _mm512_setzero_si512();
+  transpose(rows);
+}
 template <size_t kShift>
 HWY_INLINE __m512i nibbles(__m512i bytes) {
   return bits(kShift == 0 ? bytes : _mm512_srli_epi16(bytes, kShift), 15);
@@ -53,9 +60,7 @@ struct SmallStrip {
 #pragma GCC unroll 4
     for (size_t part = 0; part < kGroups * kLines / 16; ++part) {
       __m512i v[16];
-#pragma GCC unroll 16
-      for (size_t i = 0; i < 16; ++i) v[i] = line_at(unit, 16 * part + i);
-      transpose(v);
+      load_rows<kGroups * kLines>(unit, 16 * part, v);
 #pragma GCC unroll 16
       for (size_t r = 0; r < kStripRows; ++r) {
         if constexpr (kNibbles) {
@@ -109,10 +114,7 @@ struct SuperStrip {
     alignas(64) std::byte rows[kStripRows][kPitch];
     for (size_t part = 0; part < (kLines + 15) / 16; ++part) {
       __m512i v[16];
-#pragma GCC unroll 16
-      for (size_t i = 0; i < 16; ++i)
-        v[i] = 16 * part + i < kLines ? line_at(unit, 16 * part + i) : _mm512_setzero_si512();
-      transpose(v);
+      load_rows<kLines>(unit, 16 * part, v);
 #pragma GCC unroll 16
       for (size_t r = 0; r < kStripRows; ++r) _mm512_store_si512(rows[r] + 64 * part, v[r]);
     }

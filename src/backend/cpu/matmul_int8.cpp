@@ -111,18 +111,26 @@ class Int8Matmul {
     }
   }
 
-  void run_strips(const Product& product) const {
-    float sums[kStripRowsOfX * kTaskRows];
+  // multiply(rows of x, how many, sums) for tiles of x of at most kMost rows, all of nearly the same size.
+  template <size_t kMost, class Multiply>
+  void each_tile(const Product& product, Multiply&& multiply) const {
+    float sums[kMost * kTaskRows];
     const auto begin = static_cast<size_t>(product.job.row_begin), end = static_cast<size_t>(product.job.row_end);
-    const size_t tiles = (end - begin + kStripRowsOfX - 1) / kStripRowsOfX;
-    for (size_t tile = 0; tile < tiles; ++tile) {  // of nearly the same size
+    const size_t tiles = (end - begin + kMost - 1) / kMost;
+    for (size_t tile = 0; tile < tiles; ++tile) {
       const size_t x_row = begin + tile * (end - begin) / tiles;
       const size_t x_rows = begin + (tile + 1) * (end - begin) / tiles - x_row;
-      for (size_t row = product.begin; row < product.end; row += kStripRows)
-        product.type.strips->dot[x_rows - 1](product.weights(row, kStripRows).first, x_ + x_row * units_, units_,
-                                             fetch_, sums + (row - product.begin), kTaskRows);
+      multiply(x_ + x_row * units_, x_rows, sums);
       TileOutputs{product.problem, x_row, x_rows}.write(sums, kTaskRows, product.begin, product.end - product.begin);
     }
+  }
+
+  void run_strips(const Product& product) const {
+    each_tile<kStripRowsOfX>(product, [&](const XUnit* x, size_t x_rows, float* sums) {
+      for (size_t row = product.begin; row < product.end; row += kStripRows)
+        product.type.strips->dot[x_rows - 1](product.weights(row, kStripRows).first, x, units_, fetch_,
+                                             sums + (row - product.begin), kTaskRows);
+    });
   }
 
   void run_panels(const Product& product, int thread) const {
@@ -132,17 +140,11 @@ class Int8Matmul {
     for (size_t i = 0; i < panels; ++i)
       product.type.fill(product.weights(product.begin + i * kPanelWeightRows, kPanelWeightRows), units_,
                         memory + i * panel_bytes);
-    float sums[kPanelRowsOfX * kTaskRows];
-    const auto begin = static_cast<size_t>(product.job.row_begin), end = static_cast<size_t>(product.job.row_end);
-    const size_t tiles = (end - begin + kPanelRowsOfX - 1) / kPanelRowsOfX;
-    for (size_t tile = 0; tile < tiles; ++tile) {  // of nearly the same size
-      const size_t x_row = begin + tile * (end - begin) / tiles;
-      const size_t x_rows = begin + (tile + 1) * (end - begin) / tiles - x_row;
+    each_tile<kPanelRowsOfX>(product, [&](const XUnit* x, size_t x_rows, float* sums) {
       for (size_t i = 0; i < panels; ++i)
-        product.type.panel_dot[x_rows - kPanelLeastRowsOfX](memory + i * panel_bytes, x_ + x_row * units_, units_,
+        product.type.panel_dot[x_rows - kPanelLeastRowsOfX](memory + i * panel_bytes, x, units_,
                                                             sums + i * kPanelWeightRows, kTaskRows);
-      TileOutputs{product.problem, x_row, x_rows}.write(sums, kTaskRows, product.begin, product.end - product.begin);
-    }
+    });
   }
 
   Context& context_;
