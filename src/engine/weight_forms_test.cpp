@@ -1,6 +1,7 @@
 // Weights that were laid out anew at load, and weights as the file has them: the same answers, to the bit.
 #include <gtest/gtest.h>
 
+#include "engine/probe.h"
 #include "engine/test_engine.h"
 
 namespace godwit {
@@ -21,6 +22,23 @@ TEST(WeightForms, GiveTheSameLogitsAndTokens) {
     const std::vector<TokenId> tokens = prompt(count);
     EXPECT_EQ(logits_of(packed, {}, tokens), logits_of(mapped, {}, tokens)) << count;
     EXPECT_EQ(cold(packed, tokens, 12), cold(mapped, tokens, 12)) << count;
+  }
+}
+
+// That strips are what an engine multiplies, wherever the back-end has them, and that the embedding stays as it is.
+TEST(WeightForms, AreWhatWasAskedFor) {
+  for (bool map_weights : {false, true}) {
+    const Engine engine = builtin(map_weights);
+    const Session session = engine.start();
+    const ModelWeights& weights = SessionProbe::model(session).weights();
+    Tensor rows = weights.layers[0].down.weight;
+    rows.packed = false;
+    const bool can = SessionProbe::cache(session).pool().backend().can_pack(rows);
+    for (const LayerWeights& layer : weights.layers)
+      for (const Linear& each : {layer.q, layer.o, layer.up, layer.down})
+        EXPECT_EQ(each.weight.packed, can && !map_weights);
+    EXPECT_EQ(weights.output.packed, can && !map_weights);
+    EXPECT_FALSE(weights.embedding.packed);
   }
 }
 
