@@ -38,9 +38,8 @@ class PackedTest : public InEveryWay {
         found.push_back(info.dtype);
     return found;
   }
-  bool rounds() const {
-    return device_.target().find("BF16") != std::string::npos || device_.target().rfind("AMX", 0) == 0;
-  }
+  bool has_tiles() const { return device_.target().rfind("AMX", 0) == 0; }
+  bool rounds() const { return device_.target().find("BF16") != std::string::npos || has_tiles(); }
 
   Device device_{GetParam()};
 };
@@ -60,7 +59,10 @@ TEST_P(PackedTest, WhatIsPackedAndWhatNot) {
     EXPECT_FALSE(can(dtype, {4, 8, 256}));
   }
   EXPECT_FALSE(can(DType::kF32, {32, 512}));
-  EXPECT_FALSE(can(DType::kBF16, {32, 512}));
+  EXPECT_FALSE(can(DType::kF16, {32, 512}));
+  EXPECT_EQ(can(DType::kBF16, {32, 512}), has_tiles());  // whose strips are tiles
+  EXPECT_FALSE(can(DType::kBF16, {40, 512}));
+  EXPECT_FALSE(can(DType::kBF16, {32, 288}));
 }
 
 // Rows of x on both sides of every border between kernels.

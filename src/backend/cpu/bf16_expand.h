@@ -23,7 +23,7 @@ struct WeightRows {
 using ExpandRows = void (*)(const WeightRows& weights, void* panel, size_t panel_rows);
 // For every type of weights but f32 and i32.
 ExpandRows expand_rows_to_bf16(DType dtype);
-// The same from strips (int8_dot.h), for the types that have them: the first row begins one.
+// From a strip, for quantized types that have them (int8_dot.h): its values as tiles (tile_panel.h).
 ExpandRows expand_strips_to_bf16(DType dtype);
 
 // The sums that AVX-512's kernel gets from a panel, straight from registers: four whole weight rows of 16 bits, of

@@ -39,6 +39,14 @@ HWY_INLINE __m512i load_bf16(const float* from, size_t count) {
   return (__m512i)_mm512_cvtne2ps_pbh(high, low);
 }
 
+// Values [begin, end) of rows as [block of 32][width][32].
+inline void pack_bf16_rows(const float* const* rows, size_t count, size_t width, size_t begin, size_t end,
+                           uint16_t* to) {
+  for (size_t r = 0; r < count; ++r)
+    for (size_t k = begin; k < end; k += 32)
+      _mm512_store_si512(to + (k - begin) * width + 32 * r, load_bf16(rows[r] + k, end - k));
+}
+
 // The lanes of four vectors, each summed by halves.
 HWY_INLINE __m128 sum_lanes(__m512 a, __m512 b, __m512 c, __m512 d) {
   const __m512 v[4] = {a, b, c, d};

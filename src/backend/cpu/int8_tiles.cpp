@@ -42,6 +42,7 @@ struct Rounded {
                                 : kLargest <= 64 ? 1
                                                  : 0;
   static constexpr int kFraction = kOffsets ? 5 : 6;  // codes may span twice what weights do
+  static constexpr auto kFactorOne = static_cast<float>(1 << (8 + kFraction - kShift));
   static constexpr bool kTables = Type::kLargestCode <= 15;
 
   struct Unit {  // of each group
@@ -58,7 +59,6 @@ struct Rounded {
   static HWY_INLINE Unit unit(const WeightUnit<Type>& w) {
     const __m512 scales = widened(w.scales);
     const __m512 range = _mm512_mul_ps(scales, _mm512_set1_ps(kLargest));
-    constexpr auto kFactorOne = static_cast<float>(1 << (8 + kFraction - kShift));
     if constexpr (kOffsets) {
       __m512 offsets = widened(w.offsets);
       if (kX.offsets == Offsets::kSubtracted) offsets = _mm512_sub_ps(_mm512_setzero_ps(), offsets);
@@ -167,20 +167,6 @@ struct Rounded {
     }
   }
 
-  static void expand_strips(const WeightRows& rows, void* panel, size_t panel_rows) {
-    const WeightRows from = rows;
-    auto* lines = static_cast<std::byte*>(panel);
-    auto* scales = reinterpret_cast<float*>(lines + kUnitValues * panel_rows);
-    for (size_t row = 0; row < from.rows; row += kStripRows) {
-      const std::byte* bytes = from.first + row * from.stride + from.k / kUnitValues * Strip<Type>::kUnitBytes;
-      for (size_t line = 0; line < Strip<Type>::kUnitBytes; line += 64)
-        _mm_prefetch(reinterpret_cast<const char*>(bytes + from.ahead) + line, _MM_HINT_T1);
-      const UnitsOfStrip<Type> strip(bytes);
-      for (size_t r = row; r < std::min(row + kStripRows, from.rows); ++r)
-        scales[r] = store(strip.units[r - row], lines + r * kInt8Block, panel_rows * kInt8Block);
-    }
-  }
-
  private:
   static HWY_INLINE float store(const WeightUnit<Type>& w, std::byte* lines, size_t stride) {
     const Unit rounded = unit(w);
@@ -193,9 +179,88 @@ struct Rounded {
   }
 };
 
+// The same from a strip, whose rows are a vector's lanes: what differs by row is multiplied as it lies.
+template <class Type>
+struct RoundedStrip {
+  using Form = typename StripLayout<Type>::Form;
+  using Rows = Rounded<Type>;
+  static constexpr XLayout kX = Type::kX;
+  static constexpr bool kOffsets = Rows::kOffsets;
+  static constexpr size_t kFours = kUnitValues / kX.groups / 4;
+
+  static void expand(const WeightRows& rows, void* panel, size_t) {
+    const WeightRows from = rows;
+    const std::byte* unit = from.first + from.k / kUnitValues * Strip<Type>::kUnitBytes;
+    for (size_t line = 0; line < Strip<Type>::kUnitBytes; line += 64)
+      _mm_prefetch(reinterpret_cast<const char*>(unit + from.ahead) + line, _MM_HINT_T1);
+    const Form form(unit);
+    const __m512 largest = largest_of(form);
+    const __m512 tiny = _mm512_set1_ps(kNothing), steps = _mm512_set1_ps(127);
+    const __mmask16 some = static_cast<__mmask16>(~_mm512_cmp_ps_mask(largest, tiny, _CMP_LT_OQ));
+    auto* to = static_cast<std::byte*>(panel);
+    _mm512_store_ps(to + kStripRows * kUnitValues, _mm512_maskz_div_ps(some, largest, steps));
+    store_groups(form, _mm512_maskz_div_ps(some, steps, largest), to, std::make_index_sequence<kX.groups>());
+  }
+
+ private:
+  static HWY_INLINE __m512 offsets_of(const Form& form, size_t group) {
+    if constexpr (kOffsets) {
+      const __m512 offsets = form.offsets(group);
+      return kX.offsets == Offsets::kSubtracted ? _mm512_sub_ps(_mm512_setzero_ps(), offsets) : offsets;
+    }
+    return _mm512_setzero_ps();
+  }
+  static HWY_INLINE __m512 largest_of(const Form& form) {
+    __m512i largest = _mm512_setzero_si512();
+#pragma GCC unroll 16
+    for (size_t g = 0; g < kX.groups; ++g) {
+      const __m512 range = _mm512_mul_ps(form.scales(g), _mm512_set1_ps(Rows::kLargest));
+      if constexpr (kOffsets) {
+        const __m512 offsets = offsets_of(form, g);
+        largest = _mm512_max_epu32(
+            largest, _mm512_max_epu32(magnitude_bits(offsets), magnitude_bits(_mm512_add_ps(range, offsets))));
+      } else {
+        largest = _mm512_max_epu32(largest, magnitude_bits(range));
+      }
+    }
+    return _mm512_castsi512_ps(largest);
+  }
+  // Both halves of each lane.
+  static HWY_INLINE __m512i twice(__m512 values) {
+    const __m512i low = _mm512_cvtepu16_epi32(_mm512_cvtsepi32_epi16(_mm512_cvtps_epi32(values)));
+    return _mm512_or_si512(low, _mm512_slli_epi32(low, 16));
+  }
+
+  template <size_t... kGroup>
+  static HWY_INLINE void store_groups(const Form& form, __m512 inverse, std::byte* to, std::index_sequence<kGroup...>) {
+    (store_group<kGroup>(form, inverse, to, std::make_index_sequence<kFours>()), ...);
+  }
+  template <size_t kGroup, size_t... kFour>
+  static HWY_INLINE void store_group(const Form& form, __m512 inverse, std::byte* to, std::index_sequence<kFour...>) {
+    const __m512i factors =
+        twice(_mm512_mul_ps(form.scales(kGroup), _mm512_mul_ps(inverse, _mm512_set1_ps(Rows::kFactorOne))));
+    __m512i offsets = _mm512_setzero_si512();
+    if constexpr (kOffsets)
+      offsets = twice(
+          _mm512_mul_ps(offsets_of(form, kGroup), _mm512_mul_ps(inverse, _mm512_set1_ps(1 << Rows::kFraction))));
+    (_mm512_store_si512(to + 64 * (4 * kX.place(kGroup, kFour / 4) + kFour % 4),
+                        rounded(form.template codes<kGroup, kFour>(), factors, offsets)),
+     ...);
+  }
+  static HWY_INLINE __m512i rounded(__m512i codes, __m512i factors, __m512i offsets) {
+    if constexpr (Rows::kConstant != 0)
+      codes = _mm512_sub_epi8(codes, _mm512_set1_epi8(static_cast<char>(Rows::kConstant)));
+    const __m512i even = Rows::high_codes(_mm512_slli_epi16(codes, 8));
+    const __m512i odd = Rows::high_codes(_mm512_and_si512(codes, _mm512_set1_epi16(static_cast<short>(0xFF00))));
+    const __m512i in_turn = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15));
+    return _mm512_shuffle_epi8(
+        _mm512_packs_epi16(Rows::weights(even, factors, offsets), Rows::weights(odd, factors, offsets)), in_turn);
+  }
+};
+
 template <class Type>
 constexpr ExpandRows strips_of() {
-  if constexpr (HasStrips<Type>) return Rounded<Type>::expand_strips;
+  if constexpr (HasStrips<Type>) return RoundedStrip<Type>::expand;
   return nullptr;
 }
 
@@ -209,8 +274,8 @@ struct TileFunctions {
 
 // --- activations
 
-// Rounds a unit of which `count` values are there.
-HWY_INLINE float round_x(const float* x, size_t count, const XLayout& layout, int8_t* codes) {
+// Rounds a unit of which `count` values are there to four lines, `stride` bytes apart.
+HWY_INLINE float round_x(const float* x, size_t count, const XLayout& layout, std::byte* lines, size_t stride) {
   __m512 values[kUnitChunks];
   __m512i largest = _mm512_setzero_si512();
 #pragma GCC unroll 16
@@ -223,7 +288,7 @@ HWY_INLINE float round_x(const float* x, size_t count, const XLayout& layout, in
   const __m512 inverse = _mm512_set1_ps(inverse_step(magnitude));
 #pragma GCC unroll 16
   for (size_t i = 0; i < kUnitChunks; ++i)
-    _mm_store_si128(reinterpret_cast<__m128i*>(codes + 16 * layout.places[i]),
+    _mm_store_si128(reinterpret_cast<__m128i*>(lines + layout.places[i] / 4 * stride + layout.places[i] % 4 * 16),
                     _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(_mm512_mul_ps(values[i], inverse))));
   return step(magnitude);
 }
@@ -232,20 +297,10 @@ HWY_INLINE float round_x(const float* x, size_t count, const XLayout& layout, in
 
 void pack_int8_tiles(const XLayout& layout, const float* const* rows, size_t count, size_t width, size_t begin,
                      size_t end, std::byte* to) {
-  alignas(64) int8_t codes[16][kUnitValues];
   auto* scales = reinterpret_cast<float*>(to + kUnitValues * width);
-  for (size_t r = 0; r < count; ++r) scales[r] = round_x(rows[r] + begin, end - begin, layout, codes[r]);
+  for (size_t r = 0; r < count; ++r)
+    scales[r] = round_x(rows[r] + begin, end - begin, layout, to + kInt8Block * r, kInt8Block * width);
   for (size_t r = count; r < width; ++r) scales[r] = 0;
-  const __mmask16 lanes = first_floats(width);
-  for (size_t block = 0; block < kInt8UnitBlocks; ++block) {
-    __m512i v[16];
-#pragma GCC unroll 16
-    for (size_t r = 0; r < 16; ++r)
-      v[r] = r < count ? _mm512_load_si512(codes[r] + kInt8Block * block) : _mm512_setzero_si512();
-    transpose(v);
-#pragma GCC unroll 16
-    for (size_t four = 0; four < 16; ++four, to += 4 * width) _mm512_mask_storeu_epi32(to, lanes, v[four]);
-  }
 }
 
 const Int8TileType& int8_tile_type(DType dtype) {

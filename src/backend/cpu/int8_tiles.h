@@ -18,18 +18,18 @@ inline constexpr size_t kInt8UnitBlocks = kUnitValues / kInt8Block;
 
 struct Int8TileType {
   const XLayout& x;
-  // One unit, or what is left of it: block i of row r to line i * panel_rows + r of the panel, scales[row] behind the
-  // lines.
+  // One unit, or what is left of it, of up to 16 rows: block i of row r to line 16 * i + r, and the rows' scales behind
+  // the lines.
   ExpandRows expand;
-  ExpandRows expand_strips;  // null: the type has none
+  // The same as tiles (tile_panel.h), of a whole strip. Null: the type has none.
+  ExpandRows expand_strips;
 };
 
 // For every quantized type.
 const Int8TileType& int8_tile_type(DType dtype);
 
-// One unit of up to 16 rows, `rows[i]` for i < count, of which values [begin, end) are there: four tiles of
-// [16][width][4] for a B, and scales[width]. Values below 1e-30 count as 0; a NaN or an infinity makes all of the row's
-// outputs NaN.
+// One unit of up to 16 rows, `rows[i]` for i < count, of which values [begin, end) are there: [block of 64][width] lines,
+// and scales[width]. Values below 1e-30 count as 0; a NaN or an infinity makes all of the row's outputs NaN.
 void pack_int8_tiles(const XLayout& layout, const float* const* rows, size_t count, size_t width, size_t begin,
                      size_t end, std::byte* to);
 

@@ -10,13 +10,6 @@ constexpr size_t kRows = 6,
 
 GODWIT_BF16_BEGIN
 
-// [block][width][32]
-void pack_rows(const float* const* rows, size_t count, size_t width, size_t begin, size_t end, uint16_t* to) {
-  for (size_t r = 0; r < count; ++r)
-    for (size_t k = begin; k < end; k += kBf16Block)
-      _mm512_store_si512(to + (k - begin) * width + r * kBf16Block, load_bf16(rows[r] + k, end - k));
-}
-
 template <size_t kCount>
 void multiply_rows(const PanelStep& step) {
   __m512 acc[kCount][kCols];
@@ -25,7 +18,7 @@ void multiply_rows(const PanelStep& step) {
 #pragma GCC unroll 4
     for (size_t c = 0; c < kCols; ++c)
       acc[r][c] = step.first ? _mm512_setzero_ps() : _mm512_load_ps(step.carry + (r * kCols + c) * 16);
-  const auto *panel = reinterpret_cast<const uint16_t*>(step.panel), *x = reinterpret_cast<const uint16_t*>(step.x);
+  const auto *panel = reinterpret_cast<const uint16_t*>(step.panel.bytes), *x = reinterpret_cast<const uint16_t*>(step.x);
   for (size_t block = 0; block < step.blocks; ++block) {
     __m512bh weights[kCols];
 #pragma GCC unroll 4
@@ -55,12 +48,12 @@ GODWIT_BF16_END
 class Avx512Kernel {
  public:
   static constexpr size_t kBlock = kBf16Block, kTailBytes = 0;
-  static constexpr size_t kPanelRows = kCols, kChunk = 2048, kStep = kChunk;
+  static constexpr size_t kPanelRows = kCols, kChunk = 2048;
   static constexpr size_t kTileRows = kRows, kBlockTiles = 32;
   static constexpr size_t kTaskRows = 64, kRowStep = kCols;
   static constexpr size_t kCarryFloats = kRows * kCols * 16;
-  static constexpr size_t kStreamRows = kDotXRows, kStreamBytes = 0;
-  static constexpr bool kFetchesAhead = false;
+  static constexpr size_t kStreamRows = kDotXRows;
+  static constexpr bool kInPlace = false;
 
   explicit Avx512Kernel(size_t) {}
 
@@ -69,7 +62,11 @@ class Avx512Kernel {
   static ExpandRows expander(DType dtype, bool) { return expand_rows_to_bf16(dtype); }  // plain numbers alone come here
   static bool same_x(DType, DType) { return true; }
   static void pack(DType, const float* const* rows, size_t count, size_t width, size_t k, size_t end, std::byte* to) {
-    pack_rows(rows, count, width, k, end, reinterpret_cast<uint16_t*>(to));
+    pack_bf16_rows(rows, count, width, k, end, reinterpret_cast<uint16_t*>(to));
+  }
+  static WeightPanel panel(ExpandRows expand, const WeightRows& weights, std::byte* to) {
+    expand(weights, to, kPanelRows);
+    return {to, 0};
   }
 
   void multiply(const PanelStep& step) {
@@ -80,7 +77,8 @@ class Avx512Kernel {
   }
   void finish() {}
 
-  void stream(const WeightStream& s) {
+  static size_t stream_bytes(size_t) { return 0; }
+  static void stream(const WeightStream<ExpandRows>& s) {
     const DotRows dot = dot_rows_in_bf16(s.outputs.problem.dtype, s.outputs.x_rows);
     float sums[kStreamRows * kCols];
     for (size_t row = s.begin; row < s.end; row += kCols) {
@@ -95,7 +93,7 @@ class Avx512Kernel {
 }  // namespace
 
 void fill_matmul_bf16(Kernels& table) {
-  fill_matmul_of<Avx512Kernel, matmul_int8>(table);
+  fill_matmul_of<matmul_panels<Avx512Kernel>, matmul_int8>(table);
 }
 
 }  // namespace godwit::cpu

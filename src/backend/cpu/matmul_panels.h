@@ -6,23 +6,21 @@
 //
 // A Kernel has
 //   kBlock                  values of 64 bytes, a line; kTailBytes, what a row has behind its lines of a chunk or step
-//   kPanelRows, kChunk      weight rows of a panel, and its values of K; the panel is [kChunk / kBlock][kPanelRows]
-//   lines
-//                           and then its rows' tails
-//   kStep                   values of K that all tiles of x pass by before the next ones do; divides kChunk
-//   kTileRows, kBlockTiles  rows of x per tile, and how many tiles' sums are carried at a time
+//   kPanelRows, kChunk      weight rows of a panel, and its values of K, which all tiles of x pass by before the next
+//   kTileRows, kBlockTiles  rows of x per tile, and how many tiles make a task
 //   kTaskRows, kRowStep     at most so many weight rows make a task, in multiples of kRowStep
 //   kCarryFloats            sums of a panel with a tile in the kernel's own layout
 //   tile_width(rows, all)   how many rows a tile of `rows` rows is packed as, of `all` rows of x
 //   blocks(in)              that `in` values fill
-//   expander(dtype, packed) expands rows of weights, or strips, to a panel
+//   expander(dtype, packed) what panel() expands rows of weights with, or strips
+//   panel(expander, rows, to)   the weights of a panel, in so many bytes as its rows' lines and tails take, or in place
+//   kInPlace                panels are; then the next one is to be fetched from memory meanwhile
 //   pack(dtype, rows, count, width, k, end, to)   packs values [k, end) of a tile for weights of a type as
 //   [block][width]
 //                           lines, zero-padded, and then the rows' tails; same_x(a, b): the same for both types
 //   multiply(const PanelStep&)         adds a step's products, and the last writes its outputs, finish() at the latest
-//   kStreamRows, kStreamBytes, stream(const WeightStream&)   the same sums for up to kStreamRows rows of x, where
+//   kStreamRows, stream_bytes(in), stream(WeightStream)   the same sums for up to kStreamRows rows of x, where
 //                           reading the weights is what takes time, with so much scratch; not from strips
-//   kFetchesAhead           so fast that what it reads and writes next has to be on its way
 // and lives for one task on one thread.
 #pragma once
 
@@ -30,6 +28,7 @@
 #include <vector>
 
 #include "backend/cpu/bf16_expand.h"
+#include "backend/cpu/int8_dot.h"
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/matmul_int8.h"
 #include "backend/cpu/matmul_outputs.h"
@@ -37,23 +36,31 @@
 
 namespace godwit::cpu {
 
+struct WeightPanel {
+  const std::byte* bytes;
+  size_t strip_stride;  // where it is made of strips
+};
+
 struct PanelStep {
-  const std::byte* panel;
+  WeightPanel panel;
   size_t row, panel_rows;  // of kPanelRows: those that are there
-  const std::byte* x;      // the next tile's lies behind this one's
+  const std::byte* x;
   size_t width;
   size_t blocks;
   bool first, last;
   float* carry;
   float* sums;  // room for [row of x][kPanelRows]
+  const std::byte* next;  // what to fetch of the next panel's first strip, and of the others
+  size_t next_bytes;
   TileOutputs outputs;
 };
 
 // All weight rows of a task with one tile of x.
+template <class Expander>
 struct WeightStream {
   const std::byte* weight;
   size_t begin, end;  // weight rows
-  ExpandRows expand;
+  Expander expand;
   const std::byte* x;
   size_t width;
   TileOutputs outputs;
@@ -89,28 +96,26 @@ class PanelMatmul {
 
  private:
   static constexpr size_t kBlock = Kernel::kBlock, kLine = 64;
-  static constexpr size_t kChunkBlocks = Kernel::kChunk / kBlock, kStepBlocks = Kernel::kStep / kBlock;
+  static constexpr size_t kChunkBlocks = Kernel::kChunk / kBlock;
   static_assert(Kernel::kChunk % 256 == 0, "expanders begin at whole blocks of every type");
-  static_assert(Kernel::kChunk % Kernel::kStep == 0 && Kernel::kStep % kBlock == 0);
 
   struct Tile {
     size_t row, rows, width;
     size_t before;  // widths of the job's tiles before it
   };
-  // x of a job: [step of K][tile], each as the kernel packs it. What passes by a panel in one step lies together, at no
-  // power of two from each other, and the whole of it fits the second cache.
+  // x of a job: [chunk of K][tile], each as the kernel packs it, so that what passes by a panel lies together.
   struct PackedX {
     std::byte* bytes;
     size_t width;  // of all tiles
     size_t blocks;
 
-    size_t step_blocks(size_t block) const { return std::min(kStepBlocks, blocks - block); }
-    size_t step_bytes(size_t block) const { return step_blocks(block) * kLine + Kernel::kTailBytes; }  // of a row
-    size_t row_bytes() const { return blocks * kLine + (blocks + kStepBlocks - 1) / kStepBlocks * Kernel::kTailBytes; }
-    // `block` begins a step.
+    size_t chunk_blocks(size_t block) const { return std::min(kChunkBlocks, blocks - block); }
+    size_t chunk_bytes(size_t block) const { return chunk_blocks(block) * kLine + Kernel::kTailBytes; }  // of a row
+    size_t row_bytes() const { return blocks * kLine + (blocks + kChunkBlocks - 1) / kChunkBlocks * Kernel::kTailBytes; }
+    // `block` begins a chunk.
     std::byte* at(const Tile& tile, size_t block) const {
-      return bytes + width * (block * kLine + block / kStepBlocks * Kernel::kTailBytes) +
-             tile.before * step_bytes(block);
+      return bytes + width * (block * kLine + block / kChunkBlocks * Kernel::kTailBytes) +
+             tile.before * chunk_bytes(block);
     }
   };
   struct Job {
@@ -121,24 +126,28 @@ class PanelMatmul {
   struct Task {
     std::span<const MatmulProblem> products;
     const Job* job;
+    std::span<const Tile> tiles;
     size_t begin, end;  // weight rows
   };
+  using Expander = decltype(Kernel::expander(DType::kBF16, false));
   struct Product {  // of a task
     const MatmulProblem& problem;
     const Task& task;
     const std::byte* weight;
-    ExpandRows expand;
+    Expander expand;
 
     Product(const MatmulProblem& of, const Task& in)
         : problem(of), task(in), weight(of.jobs[in.job->index].weight), expand(Kernel::expander(of.dtype, of.packed)) {}
     TileOutputs outputs(const Tile& tile) const { return {problem, tile.row, tile.rows}; }
+    // Where value k of a row lies, or of the strip that begins with it.
+    const std::byte* at(size_t row, size_t k) const {
+      return weight + row * problem.weight_stride + dtype_bytes(problem.dtype, k) * (problem.packed ? kStripRows : 1);
+    }
   };
   struct Scratch {
     std::byte* panel;
     float *sums, *carry;
   };
-
-  std::span<const Tile> tiles_of(const Job& job) const { return std::span(tiles_).subspan(job.first_tile, job.tiles); }
 
   void pack_x() {
     size_t widths = 0;
@@ -165,9 +174,9 @@ class PanelMatmul {
     const auto pack = [&](int64_t i) {
       const Tile& tile = tiles_[static_cast<size_t>(i)];
       const PackedX& x = owners[static_cast<size_t>(i)]->x;
-      for (size_t block = 0; block < blocks_; block += kStepBlocks)
+      for (size_t block = 0; block < blocks_; block += kChunkBlocks)
         Kernel::pack(first_.dtype, first_.x.data() + tile.row, tile.rows, tile.width, block * kBlock,
-                     std::min(in_, block * kBlock + Kernel::kStep), x.at(tile, block));
+                     std::min(in_, block * kBlock + Kernel::kChunk), x.at(tile, block));
     };
     constexpr size_t kParallelValues = 64 * 1024;
     if (widths * in_ >= kParallelValues) {
@@ -177,17 +186,24 @@ class PanelMatmul {
     }
   }
 
-  // Enough tasks to balance the threads, as wide as that allows, so that x is read seldom.
+  // Enough tasks to balance the threads, as wide as that allows, so that x is read seldom. Those of the same rows of x
+  // come one after the other, and find them in the thread's cache.
   std::vector<Task> make_tasks() const {
     const auto threads = static_cast<size_t>(context_.pool.threads());
-    size_t rows = Kernel::kTaskRows;
-    if (threads > 1) rows = std::clamp(group_.outputs() * jobs_.size() / (threads * 4), Kernel::kRowStep, rows);
+    size_t rows = Kernel::kTaskRows, blocks = 0;
+    for (const Job& job : jobs_) blocks += (job.tiles + Kernel::kBlockTiles - 1) / Kernel::kBlockTiles;
+    if (threads > 1) rows = std::clamp(group_.outputs() * blocks / (threads * 4), Kernel::kRowStep, rows);
     rows -= rows % (rows < Kernel::kPanelRows ? Kernel::kRowStep : Kernel::kPanelRows);
     std::vector<Task> tasks;
     group_.for_units([&](std::span<const MatmulProblem> products) {
       const auto out = static_cast<size_t>(products.front().out);
       for (const Job& job : jobs_)
-        for (size_t row = 0; row < out; row += rows) tasks.push_back({products, &job, row, std::min(row + rows, out)});
+        for (size_t tile = 0; tile < job.tiles; tile += Kernel::kBlockTiles) {
+          const std::span tiles =
+              std::span(tiles_).subspan(job.first_tile + tile, std::min(Kernel::kBlockTiles, job.tiles - tile));
+          for (size_t row = 0; row < out; row += rows)
+            tasks.push_back({products, &job, tiles, row, std::min(row + rows, out)});
+        }
     });
     return tasks;
   }
@@ -198,78 +214,75 @@ class PanelMatmul {
 
   void run_product(const Product& product, int thread) {
     const Task& task = product.task;
-    const std::span all = tiles_of(*task.job);
     if constexpr (Kernel::kStreamRows > 0) {
-      if (const Tile& tile = all.front();
-          all.size() == 1 && tile.rows <= Kernel::kStreamRows && !product.problem.packed)
-        return Kernel(tile.width)
-            .stream({product.weight, task.begin, task.end, product.expand, task.job->x.bytes, tile.width,
-                     product.outputs(tile), context_.scratch(thread, Kernel::kStreamBytes)});
+      if (const Tile& tile = task.tiles.front();
+          task.job->tiles == 1 && tile.rows <= Kernel::kStreamRows && !product.problem.packed)
+        return Kernel::stream({product.weight, task.begin, task.end, product.expand, task.job->x.bytes, tile.width,
+                               product.outputs(tile), context_.scratch(thread, Kernel::stream_bytes(in_))});
     }
-    const size_t panels = (task.end - task.begin + Kernel::kPanelRows - 1) / Kernel::kPanelRows;
-    const size_t carried = std::min(all.size(), Kernel::kBlockTiles) * panels;
     constexpr size_t kPanelBytes =
-        (Kernel::kPanelRows * (kChunkBlocks * kLine + Kernel::kTailBytes) + kLine - 1) / kLine * kLine;
+        Kernel::kInPlace
+            ? 0
+            : (Kernel::kPanelRows * (kChunkBlocks * kLine + Kernel::kTailBytes) + kLine - 1) / kLine * kLine;
     constexpr size_t kSumsBytes = (Kernel::kPanelRows * Kernel::kTileRows * sizeof(float) + 63) / 64 * 64;
+    const Walk walk(task, blocks_);
     std::byte* memory =
-        context_.scratch(thread, kPanelBytes + kSumsBytes + carried * Kernel::kCarryFloats * sizeof(float));
+        context_.scratch(thread, kPanelBytes + kSumsBytes + walk.carried() * Kernel::kCarryFloats * sizeof(float));
     const Scratch scratch{memory, reinterpret_cast<float*>(memory + kPanelBytes),
                           reinterpret_cast<float*>(memory + kPanelBytes + kSumsBytes)};
-    Kernel kernel(all.front().width);
-    for (size_t tile = 0; tile < all.size(); tile += Kernel::kBlockTiles) {
-      const std::span tiles = all.subspan(tile, std::min(Kernel::kBlockTiles, all.size() - tile));
-      for (size_t block = 0; block < blocks_; block += kChunkBlocks)
-        for (size_t panel = 0; panel < panels; ++panel)
-          run_panel(kernel, product, tiles, panel, panels, block, scratch);
-    }
+    Kernel kernel(task.tiles.front().width);
+    for (size_t i = 0; i < walk.count(); ++i) run_panel(kernel, product, walk, i, scratch);
   }
 
-  // What a task reads next of x, on its way from memory to the second cache, a piece for every tile.
-  struct Upcoming {
-    const char *at, *end;
-    size_t piece;
+  // The panels of a task, chunk by chunk of K. Many rows of x stay in cache for all panels; few, for which reading the
+  // weights is what takes time, go along each panel before the next.
+  struct Walk {
+    struct Place {
+      size_t row, block, carry;
+    };
+    const Task& task;
+    size_t panels, chunks;
+    bool along;
 
-    void fetch() {
-      for (const char* to = std::min(end, at + piece); at < to; at += 64) _mm_prefetch(at, _MM_HINT_T1);
+    Walk(const Task& of, size_t blocks)
+        : task(of),
+          panels((of.end - of.begin + Kernel::kPanelRows - 1) / Kernel::kPanelRows),
+          chunks((blocks + kChunkBlocks - 1) / kChunkBlocks),
+          along(of.tiles.size() == 1) {}
+    size_t count() const { return panels * chunks; }
+    size_t carried() const { return along || chunks == 1 ? 1 : panels * task.tiles.size(); }
+    // Behind the last comes what the next task begins with.
+    Place at(size_t i) const {
+      if (i == count()) return {task.end, 0, 0};
+      const size_t panel = along ? i / chunks : i % panels, chunk = along ? i % chunks : i / panels;
+      return {task.begin + panel * Kernel::kPanelRows, chunk * kChunkBlocks,
+              carried() > 1 ? panel * task.tiles.size() : 0};
     }
   };
-  // The same step of the next chunk, or of the first for whoever comes after the last; each panel fetches its share.
-  Upcoming upcoming_x(const PackedX& x, std::span<const Tile> tiles, size_t panel, size_t panels, size_t block) const {
-    const size_t next = block + kChunkBlocks < blocks_ ? block + kChunkBlocks : block % kChunkBlocks;
-    const Tile &first = tiles.front(), &last = tiles.back();
-    const auto* begin = reinterpret_cast<const char*>(x.at(first, next));
-    const size_t lines = (last.before + last.width - first.before) * x.step_bytes(next) / 64;
-    const size_t from = panel * lines / panels, to = (panel + 1) * lines / panels;
-    return {begin + from * 64, begin + to * 64, ((to - from) / tiles.size() + 1) * 64};
-  }
 
-  void run_panel(Kernel& kernel, const Product& product, std::span<const Tile> tiles, size_t panel, size_t panels,
-                 size_t block, const Scratch& scratch) {
+  void run_panel(Kernel& kernel, const Product& product, const Walk& walk, size_t i, const Scratch& scratch) {
     const Task& task = product.task;
-    const size_t row = task.begin + panel * Kernel::kPanelRows, rows = std::min(Kernel::kPanelRows, task.end - row);
-    const size_t k = block * kBlock;
-    const size_t count = std::min(Kernel::kChunk, in_ - k), stride = product.problem.weight_stride;
-    product.expand({product.weight + row * stride, stride, rows, k, count, Kernel::kPanelRows * stride}, scratch.panel,
-                   Kernel::kPanelRows);
-    const std::byte* lines = scratch.panel;
-    const size_t end = std::min(block + kChunkBlocks, blocks_);
-    for (size_t blocks; block < end; block += blocks, lines += blocks * Kernel::kPanelRows * kLine) {
-      blocks = task.job->x.step_blocks(block);
-      const bool first = block == 0, last = block + blocks == blocks_;
-      float* carry = scratch.carry + panel * tiles.size() * Kernel::kCarryFloats;
-      Upcoming upcoming = upcoming_x(task.job->x, tiles, panel, panels, block);
-      for (const Tile& tile : tiles) {
-        const TileOutputs outputs = product.outputs(tile);
-        if constexpr (Kernel::kFetchesAhead) {
-          upcoming.fetch();
-          if (last) outputs.fetch(row, rows);
-        }
-        kernel.multiply({lines, row, rows, task.job->x.at(tile, block), tile.width, blocks, first, last, carry,
-                         scratch.sums, outputs});
-        carry += Kernel::kCarryFloats;
-      }
-      kernel.finish();
+    const auto [row, block, carried] = walk.at(i);
+    const auto next = walk.at(i + 1);
+    const std::byte *from = product.at(row, block * kBlock), *then = product.at(next.row, next.block * kBlock);
+    const size_t rows = std::min(Kernel::kPanelRows, task.end - row), blocks = task.job->x.chunk_blocks(block);
+    const size_t k = block * kBlock, stride = product.problem.weight_stride;
+    const WeightPanel panel = Kernel::panel(
+        product.expand,
+        {product.weight + row * stride, stride, rows, k, std::min(Kernel::kChunk, in_ - k), static_cast<size_t>(then - from)},
+        scratch.panel);
+    const bool first = block == 0, last = block + blocks == blocks_;
+    float* carry = scratch.carry + carried * Kernel::kCarryFloats;
+    const size_t piece = (blocks * kStripRows / task.tiles.size() + 1) * kLine;  // of the next panel, with each tile
+    for (const Tile& tile : task.tiles) {
+      const TileOutputs outputs = product.outputs(tile);
+      if (last) outputs.fetch(row, rows);
+      kernel.multiply({panel, row, rows, task.job->x.at(tile, block), tile.width, blocks, first, last, carry,
+                       scratch.sums, then, piece, outputs});
+      then += piece;
+      if (walk.carried() > 1) carry += Kernel::kCarryFloats;
     }
+    kernel.finish();
   }
 
   Context& context_;
@@ -289,30 +302,30 @@ void matmul_panels(Context& context, const MatmulGroup& group) {
 // The type and the phase decide, not the number of rows: quantized weights are multiplied with 8 bits, in prompts as
 // kQuantizedPrompts does.
 using MatmulOf = void(Context&, const MatmulGroup&);
-template <class Kernel, MatmulOf kQuantizedPrompts>
+template <MatmulOf kPlain, MatmulOf kQuantizedPrompts>
 void matmul_in_phase(Context& context, const MatmulGroup& group) {
   const auto same_way = [](const MatmulProblem& a, const MatmulProblem& b) {
     return is_quantized(a.dtype) == is_quantized(b.dtype);
   };
   run_together(group, same_way, [&](const MatmulGroup& each) {
     const MatmulProblem& problem = each.products.front();
-    if (!is_quantized(problem.dtype)) return matmul_panels<Kernel>(context, each);
+    if (!is_quantized(problem.dtype)) return kPlain(context, each);
     problem.phase == Phase::kDecode ? matmul_int8(context, each) : kQuantizedPrompts(context, each);
   });
 }
 
-template <class Kernel, MatmulOf kQuantizedPrompts>
+template <MatmulOf kPlain, MatmulOf kQuantizedPrompts>
 void fill_matmul_of(Kernels& table) {
   table.can_pack = can_pack_strips;
   table.pack = pack_strips;
   table.unpack = unpack_strips;
   table.matmul = [](Context& context, const MatmulArgs& args) {
     const MatmulProblem problem = matmul_problem(args);
-    matmul_in_phase<Kernel, kQuantizedPrompts>(context, {{&problem, 1}});
+    matmul_in_phase<kPlain, kQuantizedPrompts>(context, {{&problem, 1}});
   };
   table.expert_matmul = [](Context& context, const ExpertMatmulArgs& args) {
     const MatmulProblem problem = matmul_problem(args);
-    matmul_in_phase<Kernel, kQuantizedPrompts>(context, {{&problem, 1}});
+    matmul_in_phase<kPlain, kQuantizedPrompts>(context, {{&problem, 1}});
   };
   table.matmul_all = [](Context& context, std::span<const MatmulArgs> products) {
     std::vector<MatmulProblem> problems;
@@ -321,12 +334,12 @@ void fill_matmul_of(Kernels& table) {
                    args.phase == products.front().phase);
       problems.push_back(matmul_problem(args));
     }
-    if (!problems.empty()) matmul_in_phase<Kernel, kQuantizedPrompts>(context, {problems});
+    if (!problems.empty()) matmul_in_phase<kPlain, kQuantizedPrompts>(context, {problems});
   };
   table.gated_matmul = [](Context& context, const MatmulArgs& gate, const MatmulArgs& up, GatedRow gated) {
     MatmulProblem problems[] = {matmul_problem(gate), matmul_problem(up)};
     problems[1].gated = gated;
-    matmul_in_phase<Kernel, kQuantizedPrompts>(context, {problems, true});
+    matmul_in_phase<kPlain, kQuantizedPrompts>(context, {problems, true});
   };
 }
 

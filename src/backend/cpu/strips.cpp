@@ -5,8 +5,13 @@
 namespace godwit::cpu {
 namespace {
 
-const StripType* strips_of(const Tensor& w) {
-  return is_quantized(w.dtype) ? int8_type(w.dtype).strips : nullptr;
+bool has_strips(const Tensor& w) {
+  return is_quantized(w.dtype) && int8_type(w.dtype).strips != nullptr;
+}
+bool is_whole(const Tensor& w) {
+  return (w.rank == 2 || w.rank == 3) && w.contiguous() &&
+         w.shape[static_cast<size_t>(w.rank - 1)] % static_cast<int64_t>(kUnitValues) == 0 &&
+         w.shape[static_cast<size_t>(w.rank - 2)] % static_cast<int64_t>(kStripRows) == 0;
 }
 
 struct Rows {
@@ -31,19 +36,21 @@ void convert(Context& context, const Tensor& from, const Tensor& to, Convert eac
 }  // namespace
 
 bool can_pack_strips(const Tensor& w) {
-  return (w.rank == 2 || w.rank == 3) && strips_of(w) != nullptr && w.contiguous() &&
-         w.shape[static_cast<size_t>(w.rank - 1)] % static_cast<int64_t>(kUnitValues) == 0 &&
-         w.shape[static_cast<size_t>(w.rank - 2)] % static_cast<int64_t>(kStripRows) == 0;
+  return has_strips(w) && is_whole(w);
+}
+
+bool can_pack_tiles(const Tensor& w) {
+  return (has_strips(w) || w.dtype == DType::kBF16) && is_whole(w);
 }
 
 void pack_strips(Context& context, const Tensor& rows, const Tensor& packed) {
-  GODWIT_CHECK(can_pack_strips(rows));
-  convert(context, rows, packed, strips_of(rows)->pack);
+  GODWIT_CHECK(can_pack_tiles(rows));
+  convert(context, rows, packed, rows.dtype == DType::kBF16 ? bf16_strips().pack : int8_type(rows.dtype).strips->pack);
 }
 
 void unpack_strips(Context& context, const Tensor& packed, const Tensor& rows) {
-  GODWIT_CHECK(can_pack_strips(rows));
-  convert(context, packed, rows, strips_of(rows)->unpack);
+  GODWIT_CHECK(can_pack_tiles(rows));
+  convert(context, packed, rows, rows.dtype == DType::kBF16 ? bf16_strips().unpack : int8_type(rows.dtype).strips->unpack);
 }
 
 }  // namespace godwit::cpu

@@ -47,6 +47,11 @@ class AmxTiles {
   void load(const void* from, size_t stride_bytes) {
     asm volatile("tileloadd (%0,%1,1), %%tmm%c2" : : "r"(from), "r"(stride_bytes), "i"(kTile) : "memory");
   }
+  // The same, and it is not kept in the first cache.
+  template <int kTile>
+  void load_passing(const void* from, size_t stride_bytes) {
+    asm volatile("tileloaddt1 (%0,%1,1), %%tmm%c2" : : "r"(from), "r"(stride_bytes), "i"(kTile) : "memory");
+  }
   template <int kTile>
   void store(void* to, size_t stride_bytes) const {
     asm volatile("tilestored %%tmm%c2, (%0,%1,1)" : : "r"(to), "r"(stride_bytes), "i"(kTile) : "memory");
@@ -96,6 +101,10 @@ class EmulatedTiles {
     for (int row = 0; row < shapes_[kTile].rows; ++row)
       std::memcpy(tiles_[kTile][row], static_cast<const std::byte*>(from) + static_cast<size_t>(row) * stride_bytes,
                   static_cast<size_t>(shapes_[kTile].row_bytes));
+  }
+  template <int kTile>
+  void load_passing(const void* from, size_t stride_bytes) {
+    load<kTile>(from, stride_bytes);
   }
   template <int kTile>
   void store(void* to, size_t stride_bytes) const {
