@@ -24,7 +24,7 @@ namespace {
 
 constexpr const char* kHelp =
     "  /file PATH   add a file to your next message\n"
-    "  /reset       forget the conversation\n"
+    "  /reset       forget the conversation, and files that no message had yet\n"
     "  /info        model, context and KV memory\n"
     "  /help        this\n"
     "  /exit        leave (also Ctrl-D)\n"
@@ -161,6 +161,7 @@ struct Chat {
 
   void reset() {
     messages.clear();
+    attached.clear();
     if (!system.empty()) messages.push_back({"system", system});
   }
 
@@ -236,12 +237,16 @@ struct Chat {
     while (auto line = reader.message()) {
       if (*line == "/exit" || *line == "/quit") break;
       if (line->empty() || command(*line, engine, session)) continue;
-      messages.push_back({"user", std::exchange(attached, {}) + *line});
+      messages.push_back({"user", attached + *line});
       Status status = answer(engine, session, options, json);
-      if (status) continue;
+      if (status) {
+        attached.clear();
+        continue;
+      }
       messages.pop_back();  // the message that could not be answered
       if (!reader.terminal() || !std::cout) return status;
       std::cerr << status.error().message << "\n";
+      if (!attached.empty()) std::cerr << "files stay with your next message; /reset leaves them out\n";
     }
     if (reader.terminal()) std::cerr << "\n";
     return {};
