@@ -202,6 +202,14 @@ struct Chat {
     return session.append(std::span(wanted).subspan(same));
   }
 
+  // Whether a message may have the files at all, were it the first one.
+  bool files_fit(const Engine& engine) const {
+    std::vector<ChatMessage> first = {{"user", attached}};
+    if (!system.empty()) first.insert(first.begin(), {"system", system});
+    const auto tokens = engine.chat_tokens(first);
+    return tokens && tokens->size() < static_cast<size_t>(engine.info().context_tokens);
+  }
+
   Status answer(const Engine& engine, Session& session, const GenerateOptions& options, bool json) {
     GODWIT_TRY(feed(engine, session));
     InterruptScope interrupt(InterruptScope::kIsIgnored);
@@ -246,6 +254,7 @@ struct Chat {
       messages.pop_back();  // the message that could not be answered
       if (!reader.terminal() || !std::cout) return status;
       std::cerr << status.error().message << "\n";
+      if (status.error().code == ErrorCode::kCancelled || !files_fit(engine)) attached.clear();
       if (!attached.empty()) std::cerr << "files stay with your next message; /reset leaves them out\n";
     }
     if (reader.terminal()) std::cerr << "\n";
