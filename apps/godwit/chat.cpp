@@ -24,7 +24,7 @@ namespace {
 
 constexpr const char* kHelp =
     "  /file PATH   add a file to your next message\n"
-    "  /reset       forget the conversation\n"
+    "  /reset       forget the conversation, and files that no message had yet\n"
     "  /info        model, context and KV memory\n"
     "  /help        this\n"
     "  /exit        leave (also Ctrl-D)\n"
@@ -161,6 +161,7 @@ struct Chat {
 
   void reset() {
     messages.clear();
+    attached.clear();
     if (!system.empty()) messages.push_back({"system", system});
   }
 
@@ -201,6 +202,14 @@ struct Chat {
     return session.append(std::span(wanted).subspan(same));
   }
 
+  // Whether a message may have the files at all, were it the first one.
+  bool files_fit(const Engine& engine) const {
+    std::vector<ChatMessage> first = {{"user", attached}};
+    if (!system.empty()) first.insert(first.begin(), {"system", system});
+    const auto tokens = engine.chat_tokens(first);
+    return tokens && tokens->size() < static_cast<size_t>(engine.info().context_tokens);
+  }
+
   Status answer(const Engine& engine, Session& session, const GenerateOptions& options, bool json) {
     GODWIT_TRY(feed(engine, session));
     InterruptScope interrupt(InterruptScope::kIsIgnored);
@@ -236,12 +245,17 @@ struct Chat {
     while (auto line = reader.message()) {
       if (*line == "/exit" || *line == "/quit") break;
       if (line->empty() || command(*line, engine, session)) continue;
-      messages.push_back({"user", std::exchange(attached, {}) + *line});
+      messages.push_back({"user", attached + *line});
       Status status = answer(engine, session, options, json);
-      if (status) continue;
+      if (status) {
+        attached.clear();
+        continue;
+      }
       messages.pop_back();  // the message that could not be answered
       if (!reader.terminal() || !std::cout) return status;
       std::cerr << status.error().message << "\n";
+      if (status.error().code == ErrorCode::kCancelled || !files_fit(engine)) attached.clear();
+      if (!attached.empty()) std::cerr << "files stay with your next message; /reset leaves them out\n";
     }
     if (reader.terminal()) std::cerr << "\n";
     return {};

@@ -37,7 +37,7 @@ struct TuneCodec {
       GODWIT_ASSIGN(tables, fit_codebooks(engine, text, books, interrupt.token()));
       settings.emplace_back("width", static_cast<uint32_t>(books.width));
     } else if (codec == "xquant") {
-      GODWIT_ASSIGN(WeightBases bases, fit_weight_bases(engine));
+      GODWIT_ASSIGN(WeightBases bases, fit_weight_bases(engine, interrupt.token()));
       tables = std::move(bases.tables);
       settings = std::move(bases.settings);
     } else {

@@ -33,6 +33,9 @@ Result<KvChoices> KvChoices::make(Engine engine, const KvAllowance& allowed) {
   if (allowed.policies.empty() && (choices.least_ || choices.largest_))
     return errorf(ErrorCode::kInvalidArgument,
                   "limits of KV budgets without KV policies that requests may choose do nothing; name some");
+  if (choices.least_ && choices.largest_ && choices.least_->budget.is_more_than(choices.largest_->budget))
+    return errorf(ErrorCode::kInvalidArgument, "the least KV budget, {}, is more than the largest, {}: none is between",
+                  choices.least_->text, choices.largest_->text);
   return choices;
 }
 

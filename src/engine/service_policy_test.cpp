@@ -176,6 +176,10 @@ TEST(ServicePolicy, RequestsChooseWhatIsAllowed) {
   expect_error(Service::start(engine, {.kv = {.policies = {"lru"}}}), ErrorCode::kInvalidArgument, "lru");
   expect_error(Service::start(engine, {.kv = {.policies = {}, .least_budget = "25%"}}), ErrorCode::kInvalidArgument,
                "do nothing");
+  for (const auto& [least, largest] : {std::pair{"50%", "25%"}, {"101", "100"}, {"2MiB", "1024KiB"}})
+    expect_error(
+        Service::start(engine, {.kv = {.policies = {"snapkv"}, .least_budget = least, .largest_budget = largest}}),
+        ErrorCode::kInvalidArgument, "more than the largest");
 }
 
 // As the operator's budget is: bytes count pages of one size.

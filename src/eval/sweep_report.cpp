@@ -70,6 +70,11 @@ Result<SweepRow> row_from(const nlohmann::json& json, const std::string& where) 
 
 Result<std::vector<SweepRow>> read_sweep_rows(const std::string& path) {
   std::vector<SweepRow> rows;
+  std::error_code error;
+  // A device may have no end.
+  if (const auto kind = std::filesystem::status(path, error).type();
+      kind != std::filesystem::file_type::regular && std::filesystem::exists(path, error))
+    return errorf(ErrorCode::kInvalidArgument, "{}: rows are kept in a plain file, and this is none", path);
   std::ifstream file(path, std::ios::binary);
   if (!file && errno == ENOENT) return rows;
   if (!file) return errorf(ErrorCode::kIo, "{}: cannot be read: {}", path, std::strerror(errno));
@@ -82,7 +87,7 @@ Result<std::vector<SweepRow>> read_sweep_rows(const std::string& path) {
     GODWIT_ASSIGN(SweepRow row, row_from(json, path));
     rows.push_back(std::move(row));
   }
-  std::error_code error;
+  error.clear();
   if (!line.empty()) std::filesystem::resize_file(path, whole, error);
   if (error)
     return errorf(ErrorCode::kIo, "{}: its last line is cut off and cannot be removed: {}", path, error.message());

@@ -123,6 +123,11 @@ TEST(Sweep, RowsThatAreThereAreNotRunAgain) {
   EXPECT_TRUE(value_of(read_sweep_rows(path)).empty());
 }
 
+TEST(Sweep, RowsAreInAPlainFile) {
+  for (const std::string& path : {std::string("/dev/full"), std::string("/dev/null"), testing::TempDir()})
+    expect_error(read_sweep_rows(path), ErrorCode::kInvalidArgument, "plain file");
+}
+
 TEST(Sweep, RefusesWhatMakesNoSenseBeforeAnythingRuns) {
   SweepOptions options = small();
   options.methods.push_back({"f32", "snapkv", "7", ""});

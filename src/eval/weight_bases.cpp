@@ -29,13 +29,14 @@ Result<std::vector<float>> numbers_of(Backend& backend, const Tensor& stored) {
 
 // weight[heads * dims, width] with its columns times `before` and the rows of each head times `behind`, if there are
 // any: adds a basis for each head.
-void add_bases(std::vector<float> weight, const std::vector<float>& before, const std::vector<float>& behind,
-               size_t dims, std::vector<float>& bases) {
+Status add_bases(std::vector<float> weight, const std::vector<float>& before, const std::vector<float>& behind,
+                 size_t dims, const std::stop_token& stop, std::vector<float>& bases) {
   const size_t width = before.size();
   for (size_t row = 0; row < weight.size() / width; ++row)
     for (size_t i = 0; i < width; ++i)
       weight[row * width + i] *= before[i] * (behind.empty() ? 1.0f : behind[row % dims]);
   for (size_t head = 0; head < weight.size() / width / dims; ++head) {
+    if (stop.stop_requested()) return errorf(ErrorCode::kCancelled, "fitting singular vectors was stopped");
     const float* rows = &weight[head * dims * width];
     std::vector<double> products(dims * dims);
     for (size_t i = 0; i < dims; ++i)
@@ -45,6 +46,7 @@ void add_bases(std::vector<float> weight, const std::vector<float>& before, cons
       }
     for (double x : eigenvectors(std::move(products), dims).rows) bases.push_back(static_cast<float>(x));
   }
+  return {};
 }
 
 }  // namespace
@@ -91,7 +93,7 @@ Eigenvectors eigenvectors(std::vector<double> matrix, size_t size) {
   return sorted;
 }
 
-Result<WeightBases> fit_weight_bases(const Engine& engine) {
+Result<WeightBases> fit_weight_bases(const Engine& engine, const std::stop_token& stop) {
   const Session session = engine.start();
   const Model& model = SessionProbe::model(session);
   Backend& backend = SessionProbe::cache(session).pool().backend();
@@ -109,8 +111,8 @@ Result<WeightBases> fit_weight_bases(const Engine& engine) {
     }
     GODWIT_ASSIGN(std::vector<float> of_k, numbers_of(backend, weights.k.weight));
     GODWIT_ASSIGN(std::vector<float> of_v, numbers_of(backend, weights.v.weight));
-    add_bases(std::move(of_k), before, behind, dims, k.numbers);
-    add_bases(std::move(of_v), before, {}, dims, v.numbers);
+    GODWIT_TRY(add_bases(std::move(of_k), before, behind, dims, stop, k.numbers));
+    GODWIT_TRY(add_bases(std::move(of_v), before, {}, dims, stop, v.numbers));
     GODWIT_ASSIGN(const std::vector<float> speed, numbers_of(backend, model.inv_freq(layer)));
     for (int head = 0; head < config.kv_heads; ++head)
       rope.numbers.insert(rope.numbers.end(), speed.begin(), speed.end());

@@ -1,6 +1,7 @@
 // Coordinates for `xquant`: singular vectors of the weights that K and V come from. Needs no text.
 #pragma once
 
+#include <stop_token>
 #include <utility>
 #include <vector>
 
@@ -22,6 +23,6 @@ struct WeightBases {
   std::vector<CodecTable> tables;
   std::vector<std::pair<std::string, uint32_t>> settings;
 };
-Result<WeightBases> fit_weight_bases(const Engine& engine);
+Result<WeightBases> fit_weight_bases(const Engine& engine, const std::stop_token& stop = {});
 
 }  // namespace godwit

@@ -50,6 +50,12 @@ TEST(WeightBases, HaveTheShapeAndRopeOfTheModel) {
   }
 }
 
+TEST(WeightBases, StopWhenAsked) {
+  std::stop_source stop;
+  stop.request_stop();
+  expect_error(fit_weight_bases(open(options_for("qwen3")), stop.get_token()), ErrorCode::kCancelled, "was stopped");
+}
+
 // Coordinates that the weights suggest leave more in the strong half than others do; and RoPE has to be undone for it.
 TEST(WeightBases, OfAModelLeaveItsLogitsWhereTheyAre) {
   EngineOptions options;

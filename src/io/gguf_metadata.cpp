@@ -96,10 +96,6 @@ GgufType gguf_type(const GgufArray& array) {
   return static_cast<GgufType>(index < static_cast<uint32_t>(GgufType::kArray) ? index : index + 1);
 }
 
-size_t gguf_size(const GgufArray& array) {
-  return std::visit([](const auto& items) { return items.size(); }, array);
-}
-
 std::string gguf_type_name(const GgufValue& value) {
   if (const auto* array = std::get_if<GgufArray>(&value))
     return fmt::format("array of {}", kTypeNames[static_cast<size_t>(gguf_type(*array))]);

@@ -45,8 +45,7 @@ using GgufValue = std::variant<uint8_t, int8_t, uint16_t, int16_t, uint32_t, int
 inline GgufType gguf_type(const GgufValue& value) {
   return static_cast<GgufType>(value.index());
 }
-GgufType gguf_type(const GgufArray& array);  // of the elements
-size_t gguf_size(const GgufArray& array);
+GgufType gguf_type(const GgufArray& array);          // of the elements
 std::string gguf_type_name(const GgufValue& value);  // "u32", "array of string"
 
 class GgufMetadata {

@@ -32,6 +32,10 @@ struct KvBudget {
   size_t slots_per_head(int32_t tokens, const KvShape& shape, const KvFormat& format) const;
   // Refuses bytes where the pages of layers differ in size: it would be another number of slots for each.
   Status check_pages(bool equal) const;
+  // Whatever the length. Amounts in different units are compared where a length is known.
+  bool is_more_than(const KvBudget& other) const {
+    return unit == other.unit && (unit == Unit::kShare ? share > other.share : amount > other.amount);
+  }
   // What a head's number of slots is rounded down to, so that bytes hold whatever the split.
   size_t granule(const KvFormat& format) const {
     return unit == Unit::kBytes ? static_cast<size_t>(format.page_tokens) : 1;

@@ -7,10 +7,6 @@ constexpr std::string_view kKind = "KV codec";
 
 }  // namespace
 
-Result<const KvCodecRow*> find_kv_codec(std::string_view name) {
-  return find_method(kKind, all_kv_codecs(), name);
-}
-
 Result<int> kv_open_tokens(const MethodArgs& args, std::string_view key) {
   const int64_t page = KvFormat().page_tokens;
   GODWIT_ASSIGN(const int64_t tokens, args.integer(key, 0, 1 << 20));

@@ -19,9 +19,6 @@ struct KvCodecRow {
 
 std::span<const KvCodecRow* const> all_kv_codecs();  // by name; generated
 
-// A name that is not in the table is an error that lists what is.
-Result<const KvCodecRow*> find_kv_codec(std::string_view name);
-
 // A number of tokens that stay open, in whole pages; see KvFormat.
 Result<int> kv_open_tokens(const MethodArgs& args, std::string_view key);
 

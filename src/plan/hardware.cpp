@@ -157,10 +157,6 @@ Result<Device> parse_device(std::string_view text, const std::string& label) {
   return parse<Device>(text, label, "device", kDeviceFields);
 }
 
-Result<Link> parse_link(std::string_view text, const std::string& label) {
-  return parse<Link>(text, label, "link", kLinkFields);
-}
-
 Result<Device> find_device(const std::string& name) {
   return find<Device>(name, "device", kDeviceFields);
 }

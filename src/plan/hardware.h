@@ -57,7 +57,6 @@ struct Link {
 
 // From the text of a file; `label` is what errors call it.
 Result<Device> parse_device(std::string_view text, const std::string& label);
-Result<Link> parse_link(std::string_view text, const std::string& label);
 // By name (of those compiled in) or by path.
 Result<Device> find_device(const std::string& name);
 Result<Link> find_link(const std::string& name);

@@ -30,7 +30,9 @@ class Connection::Exchange final : public Reply, public std::enable_shared_from_
       const bool reusable = self->reusable();
       self->record_.status = response.status;
       self->connection_->last_ = !reusable;
-      self->connection_->write(response_head(response, Framing::kLength, reusable) + response.body);
+      std::string bytes = response_head(response, Framing::kLength, reusable);
+      if (self->record_.method != "HEAD") bytes += response.body;
+      self->connection_->write(bytes);
       self->over(reusable);
     });
   }

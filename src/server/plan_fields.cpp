@@ -93,6 +93,9 @@ ApiResult<void> read_plan(const App& app, const Fields& f, const FieldNames& nam
   for (auto name = names.max_tokens.rbegin(); name != names.max_tokens.rend(); ++name)
     GODWIT_TRY(f.read(*name, plan.options.max_tokens, 1, most));
   GODWIT_TRY(f.read("min_tokens", s.min_tokens, 0, most));
+  if (plan.options.max_tokens >= 0 && s.min_tokens > plan.options.max_tokens)
+    return bad_field(f.name("min_tokens"), fmt::format("'{}' is {}, and the answer may have at most {} tokens",
+                                                       f.name("min_tokens"), s.min_tokens, plan.options.max_tokens));
   GODWIT_TRY(f.read("n", plan.choices, 1, app.options.limits.choices));
   GODWIT_TRY(f.read("cache_salt", plan.salt));
   GODWIT_TRY(read_kv(f, plan));

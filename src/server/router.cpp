@@ -47,7 +47,9 @@ constexpr Route kRoutes[] = {
     {"POST", "/detokenize", Kind::kEndpoint, detokenize},
 };
 
+// HEAD asks like GET; the connection leaves the body out.
 const Route* find_route(std::string_view path, std::string_view method) {
+  if (method == "HEAD") method = "GET";
   for (const Route& route : kRoutes)
     if (route.matches(path) && route.method == method) return &route;
   return nullptr;
@@ -138,7 +140,8 @@ void Router::handle(const RequestPtr& request, const ReplyPtr& reply) {
   if (error.status == 405) {
     std::string allow;
     for (const Route& route : kRoutes)
-      if (route.matches(request->path)) allow += (allow.empty() ? "" : ", ") + std::string(route.method);
+      if (route.matches(request->path))
+        allow += (allow.empty() ? "" : ", ") + std::string(route.method == "GET" ? "GET, HEAD" : route.method);
     response.headers.emplace_back("Allow", allow);
   }
   reply->send(std::move(response));

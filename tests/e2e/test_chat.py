@@ -138,6 +138,19 @@ def test_the_second_answer_sees_the_whole_conversation(godwit, chat, needle, tmp
     assert wanted["prompt_tokens"] > 1000 and second["prompt_tokens"] < 40  # what was computed is not computed again
 
 
+def test_a_file_stays_until_a_message_with_it_is_answered(godwit, chat, tmp_path):
+    file = tmp_path / "note.txt"
+    file.write_text("The key is under the mat.")
+    talk = chat("-n", "8", "--json", "--ctx", "64")
+    talk.command(f"/file {file}")
+    assert "files stay" in talk.command("many words " * 60)  # more than the context
+    assert same(talk.ask("Where is it?"), once(godwit, file.read_text() + "\n\nWhere is it?"))
+    talk.command("/reset")
+    talk.command(f"/file {file}")
+    talk.command("/reset")
+    assert same(talk.ask("Hello"), once(godwit, "Hello"))
+
+
 def test_system_message_survives_reset(godwit, chat):
     wanted = godwit.json("run", "--chat", "--system", "Be brief.", "-p", "Hello", "-n", "8")
     talk = chat("-n", "8", "--json", "--system", "Be brief.")

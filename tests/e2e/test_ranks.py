@@ -26,7 +26,7 @@ def test_three_turns_are_those_of_one_rank(job, godwit):
     alone = answers(godwit(*args, stdin=stdin))
     assert len(alone) == 3
     sent = ["--no-shared-memory"]
-    for ranks, more in [(2, []), (4, []), (2, ["--ring", "pass-q"]), (4, ["--ring", "pass-kv"]), (2, sent), (3, sent)]:
+    for ranks, more in [(2, []), (4, []), (8, []), (2, ["--ring", "pass-q"]), (4, ["--ring", "pass-kv"]), (2, sent), (3, sent)]:
         assert answers(job(ranks, *args, *more, stdin=stdin)) == alone, (ranks, more)
 
 

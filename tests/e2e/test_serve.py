@@ -173,6 +173,7 @@ def test_a_repeated_prompt_is_found_in_the_cache(client, book):
         ("max_tokens", 0),
         ("max_tokens", 2001),
         ("max_tokens", 10**30),
+        ("min_tokens", 5),
         ("seed", 1.5),
         ("seed", 10**30),
         ("stop", 7),

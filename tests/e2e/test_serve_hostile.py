@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 import select
 import socket
 import threading
@@ -151,6 +152,24 @@ def test_requests_in_one_packet_are_answered_in_order(server):
     one = post("{}", path="/nothing").replace(b"Connection: close\r\n", b"")
     replies = server.raw(one * 50 + b"GET /health HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
     assert replies.count(b"HTTP/1.1 404") == 50 and replies.endswith(b'{"status":"ok"}')
+
+
+def test_head_is_get_without_its_body(server):
+    asked = ["/", "/health", "/version", "/metrics", "/v1/models", "/v1/models/built-in", "/status"]
+    wanted = [(200, len(server.ask("GET", path)[2])) for path in asked]
+    asked += ["/v1/models/other", "/tokenize", "/nothing"]
+    wanted += [(status, None) for status in (404, 405, 404)]
+    one = "{} {} HTTP/1.1\r\nHost: h\r\n{}\r\n"
+    heads = "".join(one.format("HEAD", path, "") for path in asked)
+    replies = server.raw((heads + one.format("GET", "/health", "Connection: close\r\n")).encode())
+    *heads, last, body = replies.split(b"\r\n\r\n")
+    assert last.startswith(b"HTTP/1.1 200") and body == b'{"status":"ok"}'
+    assert [status_of(head) for head in heads] == [status for status, _ in wanted]
+    for head, path, (_, size) in zip(heads, asked, wanted):
+        length = int(re.search(rb"Content-Length: (\d+)", head)[1])
+        # what is counted has changed since
+        assert length > 0 if size is None or path in ("/metrics", "/status") else length == size, path
+    assert b"Allow: GET, HEAD\r\n" in server.raw(post("{}", path="/health"))
 
 
 def test_http_1_0_gets_a_stream_without_chunks(server):

@@ -94,5 +94,6 @@ def test_wrong_flags(godwit):
         (("--allow-kv-policy", "lru"), "no KV policy is named 'lru'"),
         (("--least-kv-budget", "10%"), "do nothing"),
         (("--allow-kv-policy", "snapkv", "--largest-kv-budget", "x"), "no KV budget"),
+        (("--allow-kv-policy", "snapkv", "--least-kv-budget", "9", "--largest-kv-budget", "8"), "none is between"),
     ):
         assert mention in godwit.refuses(2, "serve", "--port", "0", *flags)
