@@ -124,6 +124,7 @@ struct Bench {
             {"prompt_tokens", test.prompt},
             {"generated_tokens", test.generated},
             {"depth", test.depth},
+            {"tokens_per_second_to_depth", result.to_depth},
             {"repetitions", repetitions},
             {"model", info.model},
             {"family", info.family},

@@ -79,7 +79,13 @@ void add_sweep(Program& program, CLI::App& eval) {
   verb->add_option("--facts", sweep->options.facts, "Facts in each text")->capture_default_str();
   verb->add_option("--samples", sweep->options.samples, "Texts of each length")->capture_default_str();
   verb->add_option("--seed", sweep->options.seed, "Same seed, same texts")->capture_default_str();
-  verb->add_option("--rows", sweep->rows_file, "JSON lines of what was measured; rows that are there are not run again")
+  verb->add_option(
+          "--rows", sweep->rows_file,
+          "JSON lines of what was measured; rows that are there are not run again. Sweeps that run at the same "
+          "time may share the file")
+      ->check(kNotEmpty);
+  verb->add_option("--keep-full", sweep->options.full_folder,
+                   "Folder for what full attention makes of each text, which the next sweep need not run again then")
       ->check(kNotEmpty);
   verb->add_option("--html", sweep->html_file, "Write a page with plots")->check(kNotEmpty);
   auto* group = verb->add_option_group("model");

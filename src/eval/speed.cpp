@@ -42,14 +42,14 @@ Spread spread_of(const std::vector<double>& samples) {
 
 Result<SpeedResult> SpeedMeter::measure(const SpeedTest& test, int repetitions,
                                         const std::function<void(double)>& on_progress, std::stop_token stop) {
-  GODWIT_TRY(reach(test.depth, stop));
+  SpeedResult result;
+  GODWIT_ASSIGN(result.to_depth, reach(test.depth, stop));
   // One step of its kind warms a test up: a token of a generation, a chunk of a prompt.
   auto once = [&](bool warm_up) {
     if (test.prompt == 0) return run_generation(warm_up ? 1 : test.generated, stop);
     return run_prompt(warm_up ? std::min(test.prompt, engine_.info().prefill_chunk) : test.prompt, stop);
   };
   GODWIT_TRY(once(true));
-  SpeedResult result;
   for (int i = 0; i < repetitions; ++i) {
     if (on_progress) on_progress(static_cast<double>(i) / repetitions);
     GODWIT_ASSIGN(Run run, once(false));
@@ -65,13 +65,20 @@ Result<SpeedResult> SpeedMeter::measure(const SpeedTest& test, int repetitions,
   return result;
 }
 
-Status SpeedMeter::reach(int depth, std::stop_token stop) {
-  if (!base_) base_ = engine_.start();
+Result<double> SpeedMeter::reach(int depth, std::stop_token stop) {
+  if (!base_) {
+    base_ = engine_.start();
+    if (depth > 0) GODWIT_TRY(run_prompt(std::min(depth, engine_.info().prefill_chunk), stop));
+  }
   const auto wanted = static_cast<size_t>(depth);
   base_->truncate(wanted);
+  const size_t missing = wanted - base_->tokens().size();
   const std::vector<TokenId> tokens = random_tokens(wanted, engine_.info().vocab_size);
-  GODWIT_TRY(base_->append(std::span(tokens).subspan(base_->tokens().size())));
-  return base_->prefill({}, std::move(stop));
+  GODWIT_TRY(base_->append(std::span(tokens).last(missing)));
+  const auto start = std::chrono::steady_clock::now();
+  GODWIT_TRY(base_->prefill({}, std::move(stop)));
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return missing > 0 ? static_cast<double>(missing) / seconds : 0.0;
 }
 
 SpeedMeter::Run SpeedMeter::since(const EngineInfo& before, double seconds) const {

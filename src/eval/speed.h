@@ -26,6 +26,9 @@ struct SpeedResult {
   // Tokens per second: of each repetition, their mean and their sample deviation (0 for one repetition).
   std::vector<double> samples;
   double mean = 0, deviation = 0;
+  // Tokens per second of what was read to reach the depth, after a chunk to warm up; 0 where an earlier test had read
+  // it.
+  double to_depth = 0;
   // With EngineOptions::profile: seconds of all repetitions together.
   double matmul_seconds = 0, attention_seconds = 0;
   // The quickest repetition: the one that other programs disturbed least.
@@ -53,7 +56,7 @@ class SpeedMeter {
 
  private:
   using Run = SpeedResult::Run;
-  Status reach(int depth, std::stop_token stop);
+  Result<double> reach(int depth, std::stop_token stop);  // tokens per second
   Result<Run> run_prompt(int tokens, std::stop_token stop);
   Result<Run> run_generation(int tokens, std::stop_token stop);
   Run since(const EngineInfo& before, double seconds) const;

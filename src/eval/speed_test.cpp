@@ -45,6 +45,8 @@ TEST(SpeedMeter, MeasuresWithinTheContextItAskedFor) {
       EXPECT_DOUBLE_EQ(result.samples[i], test.tokens() / result.seconds[i]);
     }
     EXPECT_EQ(result.mean, spread_of(result.samples).mean);
+    EXPECT_EQ(result.to_depth > 0, test.depth > 0) << test.name();
+    EXPECT_EQ(value_of(meter.measure(test, 1, {})).to_depth, 0) << "it is there already";
     EXPECT_EQ(result.matmul_seconds, 0) << "without a profile";
   }
 }

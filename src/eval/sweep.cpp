@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <map>
 
+#include "backend/backend.h"
 #include "base/result.h"
+#include "engine/probe.h"
 #include "eval/divergence.h"
-#include "eval/mass_watch.h"
+#include "eval/full_attention.h"
 #include "eval/recall_sample.h"
 #include "kv/policy.h"
 
@@ -19,32 +22,8 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-// Full attention over a text's continuation.
-struct Truth {
-  std::vector<std::vector<float>> logits;  // after each token
-  std::vector<std::vector<float>> mass;    // [layers * kv_heads][positions]: what all of its queries attend to
-};
-
-Result<Truth> full_attention(const Engine& full, const RecallSample& sample, std::stop_token stop) {
-  Truth truth;
-  if (sample.continuation.empty()) return truth;
-  Session session = full.start();
-  GODWIT_TRY(session.append(sample.context));
-  GODWIT_TRY(session.prefill({}, stop));
-  const KvSequence& cache = SessionProbe::cache(session);
-  MassWatch watch(cache);
-  SessionProbe::watch(session, &watch);
-  GODWIT_TRY(session.read(
-      sample.continuation,
-      [&](std::span<const float> logits) { truth.logits.emplace_back(logits.begin(), logits.end()); }, stop));
-  GODWIT_TRY(watch.totals().status());
-  for (int layer = 0; layer < cache.shape().layers; ++layer)
-    for (int head = 0; head < cache.shape().kv_heads; ++head) truth.mass.push_back(watch.totals().of(layer, head).mass);
-  return truth;
-}
-
 // Of the mass that lies on the text and its continuation, the part on entries that the cache of the text lacks.
-double mass_lost(const Truth& truth, const Session& session) {
+double mass_lost(const FullAttention& truth, const Session& session) {
   const KvSequence& cache = SessionProbe::cache(session);
   double all = 0, lost = 0;
   for (size_t h = 0; h < truth.mass.size(); ++h) {
@@ -82,7 +61,7 @@ Status answer(Session& session, const RecallTurn& turn, bool known, bool generat
   return {};
 }
 
-Status compare(const Session& read, const RecallSample& sample, const Truth& truth, std::stop_token stop,
+Status compare(const Session& read, const RecallSample& sample, const FullAttention& truth, std::stop_token stop,
                SweepRow& row) {
   Session session = read.fork();
   DivergenceMean mean;
@@ -111,8 +90,8 @@ Status generate(const Session& read, std::stop_token stop, SweepRow& row) {
 }
 
 // The first text of a row also gives everything that is not an answer.
-Status measure(const Engine& engine, const RecallSample& sample, const Truth& truth, const SweepOptions& options,
-               bool first, std::stop_token stop, SweepRow& row) {
+Status measure(const Engine& engine, const RecallSample& sample, const FullAttention& truth,
+               const SweepOptions& options, bool first, std::stop_token stop, SweepRow& row) {
   // What known and late questions share ends with the last whole chunk, so that each prompt is cut as if read alone.
   const auto chunk = static_cast<size_t>(engine.info().prefill_chunk);
   const size_t shared = sample.context.size() / chunk * chunk;
@@ -163,23 +142,42 @@ uint64_t hash_of(std::string_view text) {  // FNV-1a
   return hash;
 }
 
-std::string key_of(const SweepOptions& o, const EngineInfo& info, uint64_t text, const SweepMethod& m, int length,
-                   int sample) {
-  return fmt::format("{}/{}/{}/{}/{}/{}|{:016x}/{}/{}/{}/{}/{}/{}{}|{}|{}|{}|{}", info.model, info.weight_bytes,
-                     o.engine.simd, info.prefill_chunk, o.engine.prefill, o.engine.decode, text, length,
-                     fmt::join(o.kinds, "+"), o.facts, sample, o.seed, o.known ? "k" : "", o.late ? "l" : "", m.codec,
-                     m.policy, m.budget, m.trigger);
+// A text with its facts, and the model and the arithmetic that read it.
+std::string text_key(const SweepOptions& o, const EngineInfo& info, uint64_t text, int length, int sample) {
+  return fmt::format("{}/{}/{}/{}|{:016x}/{}/{}/{}/{}/{}", info.model, info.weight_bytes,
+                     o.engine.simd.empty() ? cpu_simd_targets().front() : o.engine.simd, info.prefill_chunk, text,
+                     length, fmt::join(o.kinds, "+"), o.facts, sample, o.seed);
+}
+
+std::string row_key(const SweepOptions& o, const std::string& text, const SweepMethod& m) {
+  return fmt::format("{}|{}{}|{}|{}|{}|{}|{}|{}", text, o.known ? "k" : "", o.late ? "l" : "", o.engine.prefill,
+                     o.engine.decode, m.codec, m.policy, m.budget, m.trigger);
 }
 
 struct Texts {
-  int length = 0, number = 0;
+  std::string key;
   std::vector<RecallSample> samples;  // facts of all kinds share one, shots have their own
-  Truth truth;                        // of the first
+  FullAttention truth;                // of the first
 };
 
+// Full attention is taken from its file, where there is one.
+Result<FullAttention> truth_of(const Engine& full, const RecallSample& sample, const SweepOptions& options,
+                               const std::string& key, std::stop_token stop) {
+  if (options.full_folder.empty()) return run_full_attention(full, sample, std::move(stop));
+  const std::string path = fmt::format("{}/{:016x}.full", options.full_folder, hash_of(key));
+  GODWIT_ASSIGN(std::optional<FullAttention> kept, read_full_attention(path, key));
+  if (kept) return std::move(*kept);
+  std::error_code error;
+  std::filesystem::create_directories(options.full_folder, error);
+  if (error) return errorf(ErrorCode::kIo, "{}: cannot be made: {}", options.full_folder, error.message());
+  GODWIT_ASSIGN(FullAttention made, run_full_attention(full, sample, std::move(stop)));
+  GODWIT_TRY(write_full_attention(path, key, made));
+  return made;
+}
+
 Result<Texts> make_texts(const Engine& full, const std::vector<TokenId>& book, const SweepOptions& options, int length,
-                         int number, std::stop_token stop) {
-  Texts texts{.length = length, .number = number, .samples = {}, .truth = {}};
+                         int number, std::string key, std::stop_token stop) {
+  Texts texts{.key = std::move(key), .samples = {}, .truth = {}};
   RecallOptions recall;
   recall.length = length;
   recall.questions = options.facts;
@@ -197,7 +195,7 @@ Result<Texts> make_texts(const Engine& full, const std::vector<TokenId>& book, c
   };
   if (!facts.empty()) GODWIT_TRY(add(facts, options.facts));
   if (shots) GODWIT_TRY(add({"shots"}, 0));
-  GODWIT_ASSIGN(texts.truth, full_attention(full, texts.samples.front(), std::move(stop)));
+  GODWIT_ASSIGN(texts.truth, truth_of(full, texts.samples.front(), options, texts.key, std::move(stop)));
   return texts;
 }
 
@@ -273,14 +271,15 @@ Result<std::vector<SweepRow>> run_sweep(const SweepOptions& options, std::string
   struct Job {
     int length, sample;
     const SweepMethod* method;
-    std::string key;
+    std::string text, key;
   };
   std::vector<Job> jobs;
   double total = 0, worked = 0;
   for (int length : options.lengths) {
     for (int sample = 0; sample < options.samples; ++sample) {
+      const std::string of_text = text_key(options, info, hash, length, sample);
       for (const SweepMethod& method : options.methods) {
-        jobs.push_back({length, sample, &method, key_of(options, info, hash, method, length, sample)});
+        jobs.push_back({length, sample, &method, of_text, row_key(options, of_text, method)});
         if (finished.find(jobs.back().key) == finished.end()) total += work_of(length);
       }
     }
@@ -294,8 +293,8 @@ Result<std::vector<SweepRow>> run_sweep(const SweepOptions& options, std::string
       continue;
     }
     if (on_progress) on_progress(worked / total, *job.method);
-    if (texts.length != job.length || texts.number != job.sample) {
-      GODWIT_ASSIGN(texts, make_texts(full, book, options, job.length, job.sample, stop));
+    if (texts.key != job.text) {
+      GODWIT_ASSIGN(texts, make_texts(full, book, options, job.length, job.sample, job.text, stop));
     }
     const auto start = std::chrono::steady_clock::now();
     SweepRow row;

@@ -42,6 +42,9 @@ struct SweepOptions {
   int samples = 1;                                                       // texts of each length
   bool known = true, late = true;                                        // when questions are asked
   uint64_t seed = 1;
+  // A folder for what full attention makes of each text, so that later sweeps of the same texts need not run it again;
+  // empty: none.
+  std::string full_folder{};
 };
 
 struct SweepAnswer {

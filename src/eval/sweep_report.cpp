@@ -5,7 +5,10 @@
 #include <filesystem>
 #include <fstream>
 
+#include <fcntl.h>
 #include <nlohmann/json.hpp>
+#include <sys/file.h>
+#include <unistd.h>
 
 #include "base/json.h"
 #include "base/result.h"
@@ -66,6 +69,33 @@ Result<SweepRow> row_from(const nlohmann::json& json, const std::string& where) 
   return row;
 }
 
+// The file to oneself, for as long as this lives.
+class LockedFile {
+ public:
+  LockedFile(const std::string& path, int flags) : fd_(::open(path.c_str(), flags | O_CLOEXEC, 0666)) {
+    while (fd_ >= 0 && ::flock(fd_, LOCK_EX) != 0 && errno == EINTR) {
+    }
+  }
+  ~LockedFile() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  LockedFile(const LockedFile&) = delete;
+  LockedFile& operator=(const LockedFile&) = delete;
+
+  bool is_open() const { return fd_ >= 0; }
+  bool write(std::string_view text) const {
+    while (!text.empty()) {
+      const ssize_t written = ::write(fd_, text.data(), text.size());
+      if (written < 0 && errno != EINTR) return false;
+      if (written > 0) text.remove_prefix(static_cast<size_t>(written));
+    }
+    return true;
+  }
+
+ private:
+  int fd_;
+};
+
 }  // namespace
 
 Result<std::vector<SweepRow>> read_sweep_rows(const std::string& path) {
@@ -75,8 +105,9 @@ Result<std::vector<SweepRow>> read_sweep_rows(const std::string& path) {
   if (const auto kind = std::filesystem::status(path, error).type();
       kind != std::filesystem::file_type::regular && std::filesystem::exists(path, error))
     return errorf(ErrorCode::kInvalidArgument, "{}: rows are kept in a plain file, and this is none", path);
+  const LockedFile lock(path, O_RDONLY);
+  if (!lock.is_open() && errno == ENOENT) return rows;
   std::ifstream file(path, std::ios::binary);
-  if (!file && errno == ENOENT) return rows;
   if (!file) return errorf(ErrorCode::kIo, "{}: cannot be read: {}", path, std::strerror(errno));
   std::string line;
   uintmax_t whole = 0;
@@ -96,8 +127,8 @@ Result<std::vector<SweepRow>> read_sweep_rows(const std::string& path) {
 
 Status append_sweep_row(const std::string& path, const SweepRow& row) {
   const std::string text = to_json(row).dump() + "\n";
-  std::ofstream file(path, std::ios::binary | std::ios::app);
-  if (!(file << text) || !file.flush())
+  const LockedFile file(path, O_WRONLY | O_CREAT | O_APPEND);
+  if (!file.is_open() || !file.write(text))
     return errorf(ErrorCode::kIo, "{}: cannot be written: {}", path, std::strerror(errno));
   return {};
 }

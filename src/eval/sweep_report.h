@@ -11,7 +11,7 @@
 namespace godwit {
 
 // One line of JSON for each row. A file that does not exist holds none; a last line that is cut off, as a program that
-// was killed may leave it, is removed.
+// was killed may leave it, is removed. Programs that do either at the same time wait for each other.
 Result<std::vector<SweepRow>> read_sweep_rows(const std::string& path);
 Status append_sweep_row(const std::string& path, const SweepRow& row);
 

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -126,6 +127,49 @@ TEST(Sweep, RowsThatAreThereAreNotRunAgain) {
 TEST(Sweep, RowsAreInAPlainFile) {
   for (const std::string& path : {std::string("/dev/full"), std::string("/dev/null"), testing::TempDir()})
     expect_error(read_sweep_rows(path), ErrorCode::kInvalidArgument, "plain file");
+}
+
+// Cut short in its file, full attention is not what it was: who used the file gets another divergence or an error.
+TEST(Sweep, FullAttentionIsKeptAndReadAgain) {
+  SweepOptions options = small();
+  const auto alone = value_of(run_sweep(options, book(), {}, {}, {}));
+  options.full_folder = temporary("sweep_full") + "/deep";
+  for (const char* time : {"first", "second"}) {
+    const auto rows = value_of(run_sweep(options, book(), {}, {}, {}));
+    for (size_t i = 0; i < rows.size(); ++i) {
+      EXPECT_EQ(rows[i].mean_kl, alone[i].mean_kl) << time;
+      EXPECT_EQ(rows[i].mass_lost, alone[i].mass_lost) << time;
+    }
+  }
+  std::vector<std::filesystem::path> files;
+  for (const auto& file : std::filesystem::directory_iterator(options.full_folder)) files.push_back(file.path());
+  ASSERT_EQ(files.size(), 1U);
+  std::filesystem::resize_file(files[0], std::filesystem::file_size(files[0]) - 1);
+  expect_error(run_sweep(options, book(), {}, {}, {}), ErrorCode::kBadData, "is cut off; remove the file");
+  std::ofstream(files[0]) << R"({"key": "another", "logits": [0, 0], "mass": [0, 0]})"
+                          << "\n";
+  expect_error(run_sweep(options, book(), {}, {}, {}), ErrorCode::kBadData, "another text or model");
+  options.seed = 2;
+  ASSERT_TRUE(run_sweep(options, book(), {}, {}, {}).has_value()) << "another text, another file";
+  std::filesystem::remove_all(temporary("sweep_full"));
+}
+
+TEST(Sweep, SeveralMayWriteRowsAtOnce) {
+  const std::string path = temporary("sweep_shared");
+  SweepRow row;
+  row.answers.resize(200);  // longer than one write of a stream
+  {
+    std::vector<std::jthread> writers;
+    for (int writer = 0; writer < 4; ++writer)
+      writers.emplace_back([&] {
+        for (int i = 0; i < 25; ++i) {
+          EXPECT_TRUE(append_sweep_row(path, row));
+          EXPECT_TRUE(read_sweep_rows(path)) << "nobody sees half a row, and cuts it off";
+        }
+      });
+  }
+  EXPECT_EQ(value_of(read_sweep_rows(path)).size(), 100U);
+  std::filesystem::remove(path);
 }
 
 TEST(Sweep, RefusesWhatMakesNoSenseBeforeAnythingRuns) {

@@ -50,6 +50,8 @@ def test_lists_make_every_combination(godwit):
     most = len(os.sched_getaffinity(0))  # an engine takes no more threads
     assert [(row["threads"], row["test"]) for row in rows] == [(min(t, most), test) for t in (1, 2) for test in tests]
     assert all(row["deviation"] == 0 and len(row["samples"]) == 1 for row in rows)
+    reached = [row["test"] for row in rows if row["tokens_per_second_to_depth"] > 0]
+    assert reached == ["pp8@d5"] * 2, "the first that is so deep reads what is before it"
 
 
 def test_zero_leaves_one_kind_of_test_out(godwit):

@@ -85,6 +85,12 @@ def test_a_sweep_resumes_and_draws(godwit, book_file, tmp_path):
     lines = rows.read_text().splitlines()
     assert len(lines) == 4 and json.loads(lines[3])["answers"][0]["kind"] == "number"
     assert godwit.json(*ask) == report, "nothing is measured twice, times neither"
+    kept = tmp_path / "new/full"
+    for _ in range(2):
+        rows.unlink()
+        again = godwit.json(*ask, "--keep-full", str(kept))
+        assert [row["mean_kl"] for row in again] == [row["mean_kl"] for row in report]
+        assert len(list(kept.iterdir())) == 1
     drawings = re.findall("<svg.*?</svg>", page.read_text(), re.DOTALL)
     assert len(drawings) == 3 + 4, "recall and KL over bytes, recall over speed; where facts are found by each method"
     for drawing in drawings:
