@@ -247,7 +247,8 @@ TEST_P(SealedPages, EqualTheDefinitionOnEveryTarget) {
     const std::vector<float> q = draw(450 * size_t{kHeads} * kDim, 9);
     auto sequence = make();
     const Numbers got = steps(*sequence, text, 450, q, 200);
-    const double bound = target.find("BF16") == std::string::npos ? 1e-4 : 2e-2;
+    const bool rounds = target.find("BF16") != std::string::npos || target.rfind("AMX", 0) == 0;
+    const double bound = rounds ? 2e-2 : 1e-4;
     for (int position : {0, 63, 64, 127, 128, 191, 192, 255, 256, 320, 383, 384, 449})
       for (int head = 0; head < kHeads; ++head) {
         const auto at = static_cast<size_t>(position * kHeads + head);

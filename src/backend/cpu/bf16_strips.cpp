@@ -49,8 +49,7 @@ struct Bf16Strip {
     (store_four(form.template codes<kGroup, kFour>(), scale, to + 128 * (kGroup * kFours + kFour)), ...);
   }
   static HWY_INLINE void store_four(__m512i codes, const Scale& scale, std::byte* to) {
-    if constexpr (kX.constant != 0)
-      codes = _mm512_sub_epi8(codes, _mm512_set1_epi8(static_cast<char>(kX.constant)));
+    if constexpr (kX.constant != 0) codes = _mm512_sub_epi8(codes, _mm512_set1_epi8(static_cast<char>(kX.constant)));
     _mm512_store_si512(to, pair(value<0>(codes, scale), value<1>(codes, scale)));
     _mm512_store_si512(to + 64, pair(value<2>(codes, scale), value<3>(codes, scale)));
   }
@@ -62,8 +61,9 @@ struct Bf16Strip {
     return _mm512_mul_ps(level, scale.factor);
   }
   static HWY_INLINE __m512i pair(__m512 low, __m512 high) {
-    alignas(64) static constexpr uint16_t kSideBySide[32] = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
-                                                             8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+    alignas(64) static constexpr uint16_t kSideBySide[32] = {0,  16, 1,  17, 2,  18, 3,  19, 4,  20, 5,
+                                                             21, 6,  22, 7,  23, 8,  24, 9,  25, 10, 26,
+                                                             11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
     return _mm512_permutexvar_epi16(_mm512_load_si512(kSideBySide), (__m512i)_mm512_cvtne2ps_pbh(high, low));
   }
 };

@@ -241,8 +241,8 @@ struct RoundedStrip {
         twice(_mm512_mul_ps(form.scales(kGroup), _mm512_mul_ps(inverse, _mm512_set1_ps(Rows::kFactorOne))));
     __m512i offsets = _mm512_setzero_si512();
     if constexpr (kOffsets)
-      offsets = twice(
-          _mm512_mul_ps(offsets_of(form, kGroup), _mm512_mul_ps(inverse, _mm512_set1_ps(1 << Rows::kFraction))));
+      offsets =
+          twice(_mm512_mul_ps(offsets_of(form, kGroup), _mm512_mul_ps(inverse, _mm512_set1_ps(1 << Rows::kFraction))));
     (_mm512_store_si512(to + 64 * (4 * kX.place(kGroup, kFour / 4) + kFour % 4),
                         rounded(form.template codes<kGroup, kFour>(), factors, offsets)),
      ...);

@@ -28,8 +28,8 @@ struct Int8TileType {
 // For every quantized type.
 const Int8TileType& int8_tile_type(DType dtype);
 
-// One unit of up to 16 rows, `rows[i]` for i < count, of which values [begin, end) are there: [block of 64][width] lines,
-// and scales[width]. Values below 1e-30 count as 0; a NaN or an infinity makes all of the row's outputs NaN.
+// One unit of up to 16 rows, `rows[i]` for i < count, of which values [begin, end) are there: [block of 64][width]
+// lines, and scales[width]. Values below 1e-30 count as 0; a NaN or an infinity makes all of the row's outputs NaN.
 void pack_int8_tiles(const XLayout& layout, const float* const* rows, size_t count, size_t width, size_t begin,
                      size_t end, std::byte* to);
 

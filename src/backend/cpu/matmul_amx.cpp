@@ -81,7 +81,8 @@ class AmxKernel {
       each_sum<kA, kB>([&](auto sum, size_t place) { tiles_.template load<sum()>(step.carry + place, kSumStride); });
     }
     const std::byte *weights = step.panel.bytes, *x = step.x, *next = step.next;
-    const size_t stride = step.panel.strip_stride, fetched = kInPlace ? step.next_bytes / step.blocks / kLine * kLine : 0;
+    const size_t stride = step.panel.strip_stride,
+                 fetched = kInPlace ? step.next_bytes / step.blocks / kLine * kLine : 0;
     for (size_t block = 0; block < step.blocks; ++block) {
       tiles_.template load<kWeights>(weights, kLine);
       tiles_.template load_passing<kX>(x, kLine);
@@ -119,7 +120,7 @@ void matmul_plain(Context& context, const MatmulGroup& group) {
   const auto alike = [](const MatmulProblem& a, const MatmulProblem& b) { return a.packed == b.packed; };
   run_together(group, alike, [&](const MatmulGroup& each) {
     each.products.front().packed ? matmul_panels<AmxKernel<Tiles, true>>(context, each)
-                                    : matmul_panels<AmxKernel<Tiles, false>>(context, each);
+                                 : matmul_panels<AmxKernel<Tiles, false>>(context, each);
   });
 }
 

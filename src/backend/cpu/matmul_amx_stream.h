@@ -62,7 +62,8 @@ class AmxStream {
  private:
   static constexpr int kX = 4, kWeights = 6;  // and two of these; tiles 0 and 1 are sums
   static constexpr size_t kLine = 64, kPartRows = 2 * kTile, kPartValues = 256;
-  static constexpr size_t kPartBlocks = kPartValues / kBf16Block, kPartBytes = kPartRows * kPartValues * sizeof(uint16_t);
+  static constexpr size_t kPartBlocks = kPartValues / kBf16Block,
+                          kPartBytes = kPartRows * kPartValues * sizeof(uint16_t);
   struct Part {
     size_t row, rows;  // no rows: nothing
     size_t block, blocks;

@@ -18,7 +18,8 @@ void multiply_rows(const PanelStep& step) {
 #pragma GCC unroll 4
     for (size_t c = 0; c < kCols; ++c)
       acc[r][c] = step.first ? _mm512_setzero_ps() : _mm512_load_ps(step.carry + (r * kCols + c) * 16);
-  const auto *panel = reinterpret_cast<const uint16_t*>(step.panel.bytes), *x = reinterpret_cast<const uint16_t*>(step.x);
+  const auto *panel = reinterpret_cast<const uint16_t*>(step.panel.bytes),
+             *x = reinterpret_cast<const uint16_t*>(step.x);
   for (size_t block = 0; block < step.blocks; ++block) {
     __m512bh weights[kCols];
 #pragma GCC unroll 4

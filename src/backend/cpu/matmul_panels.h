@@ -49,7 +49,7 @@ struct PanelStep {
   size_t blocks;
   bool first, last;
   float* carry;
-  float* sums;  // room for [row of x][kPanelRows]
+  float* sums;            // room for [row of x][kPanelRows]
   const std::byte* next;  // what to fetch of the next panel's first strip, and of the others
   size_t next_bytes;
   TileOutputs outputs;
@@ -111,7 +111,9 @@ class PanelMatmul {
 
     size_t chunk_blocks(size_t block) const { return std::min(kChunkBlocks, blocks - block); }
     size_t chunk_bytes(size_t block) const { return chunk_blocks(block) * kLine + Kernel::kTailBytes; }  // of a row
-    size_t row_bytes() const { return blocks * kLine + (blocks + kChunkBlocks - 1) / kChunkBlocks * Kernel::kTailBytes; }
+    size_t row_bytes() const {
+      return blocks * kLine + (blocks + kChunkBlocks - 1) / kChunkBlocks * Kernel::kTailBytes;
+    }
     // `block` begins a chunk.
     std::byte* at(const Tile& tile, size_t block) const {
       return bytes + width * (block * kLine + block / kChunkBlocks * Kernel::kTailBytes) +
@@ -267,10 +269,10 @@ class PanelMatmul {
     const std::byte *from = product.at(row, block * kBlock), *then = product.at(next.row, next.block * kBlock);
     const size_t rows = std::min(Kernel::kPanelRows, task.end - row), blocks = task.job->x.chunk_blocks(block);
     const size_t k = block * kBlock, stride = product.problem.weight_stride;
-    const WeightPanel panel = Kernel::panel(
-        product.expand,
-        {product.weight + row * stride, stride, rows, k, std::min(Kernel::kChunk, in_ - k), static_cast<size_t>(then - from)},
-        scratch.panel);
+    const WeightPanel panel = Kernel::panel(product.expand,
+                                            {product.weight + row * stride, stride, rows, k,
+                                             std::min(Kernel::kChunk, in_ - k), static_cast<size_t>(then - from)},
+                                            scratch.panel);
     const bool first = block == 0, last = block + blocks == blocks_;
     float* carry = scratch.carry + carried * Kernel::kCarryFloats;
     const size_t piece = (blocks * kStripRows / task.tiles.size() + 1) * kLine;  // of the next panel, with each tile

@@ -50,7 +50,8 @@ void pack_strips(Context& context, const Tensor& rows, const Tensor& packed) {
 
 void unpack_strips(Context& context, const Tensor& packed, const Tensor& rows) {
   GODWIT_CHECK(can_pack_tiles(rows));
-  convert(context, packed, rows, rows.dtype == DType::kBF16 ? bf16_strips().unpack : int8_type(rows.dtype).strips->unpack);
+  convert(context, packed, rows,
+          rows.dtype == DType::kBF16 ? bf16_strips().unpack : int8_type(rows.dtype).strips->unpack);
 }
 
 }  // namespace godwit::cpu

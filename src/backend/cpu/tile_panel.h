@@ -1,6 +1,6 @@
-// Weights as the tile unit takes them. A tile is a block of 16 weight rows, turned: line i has four bytes of each row, two
-// values of bf16 or four of 8 bits. Products are y = x W^T with rows of x as A and weights as B, so that sums lie as
-// outputs do, [row of x][weight row].
+// Weights as the tile unit takes them. A tile is a block of 16 weight rows, turned: line i has four bytes of each row,
+// two values of bf16 or four of 8 bits. Products are y = x W^T with rows of x as A and weights as B, so that sums lie
+// as outputs do, [row of x][weight row].
 #pragma once
 
 #include <algorithm>
@@ -40,7 +40,8 @@ struct TileExpander {
       strip.rows = std::min(kTile, weights.rows - row);
       rows(strip, first, kTile);
       if (turned) continue;
-      for (std::byte* tile = first; tile < first + tiles * kTileBytes; tile += kTileBytes) turn_tile(tile, 64, tile, 64);
+      for (std::byte* tile = first; tile < first + tiles * kTileBytes; tile += kTileBytes)
+        turn_tile(tile, 64, tile, 64);
     }
     return {to, strip_bytes};
   }
