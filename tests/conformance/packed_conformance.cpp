@@ -76,6 +76,21 @@ TEST_P(PackedTest, ProductsKeepTheirBits) {
       }
 }
 
+// More rows of x than one task takes, each as it is alone.
+TEST_P(PackedTest, ManyRowsAreEachAsAlone) {
+  constexpr int64_t kIn = 1024, kOut = 80;
+  for (DType dtype : types()) {
+    const Floats x = random_floats(static_cast<size_t>(530 * kIn), 6);
+    const Tensor w = pack(weights({kOut, kIn}, dtype, 7));
+    const Floats all = product(device_.make({530, kIn}, x), w);
+    for (int64_t row : {0, 255, 511, 512, 529}) {
+      SCOPED_TRACE(testing::Message() << dtype_name(dtype) << ", row " << row);
+      const auto at = x.begin() + row * kIn, out = all.begin() + row * kOut;
+      expect_same(product(device_.make({1, kIn}, Floats(at, at + kIn)), w), Floats(out, out + kOut));
+    }
+  }
+}
+
 TEST_P(PackedTest, UnpackingGivesTheSameBytes) {
   for (DType dtype : types()) {
     const Tensor w = weights({48, 768}, dtype, 3), back = weights({48, 768}, dtype, 4);

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import xml.etree.ElementTree
 
 import pytest
 from conftest import REPOSITORY
@@ -48,11 +49,11 @@ else:
 @pytest.fixture
 def root(godwit, tmp_path):
     """A copy of what the tool reads, with the stand-in and one more text."""
-    for name in ["tools/measure_policies", "tools/methods_head.md", "assets/demo/book.txt.xz"]:
+    for name in ["tools/measure_policies", "tools/methods_picture.py", "tools/methods_head.md", "assets/demo/book.txt.xz"]:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(REPOSITORY / name, tmp_path / name)
-    for folder in ["build", "docs"]:
-        (tmp_path / folder).mkdir()
+    for folder in ["build", "docs/images"]:
+        (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "one").write_text("one more text")
     program = tmp_path / "stand_in"
     program.write_text(STAND_IN.format(python=sys.executable, godwit=godwit.path))
@@ -74,6 +75,7 @@ def test_the_page_holds_every_method_at_both_lengths_and_every_speed(root):
     # Some rows, and an interruption; then the rest and nothing twice, though texts lie elsewhere each time.
     started = subprocess.Popen(command(root, *texts), env={"SLEEP": "0.3"}, stderr=subprocess.PIPE)
     while len(measured(root)) < 3:
+        assert started.poll() is None, started.communicate()[1]
         time.sleep(0.05)
     started.send_signal(signal.SIGTERM)
     assert b"the next run goes on from here" in started.communicate(timeout=60)[1]
@@ -88,6 +90,10 @@ def test_the_page_holds_every_method_at_both_lengths_and_every_speed(root):
     page = (root / "docs/methods.md").read_text()
     rows = [line.split(" | ") for line in page.splitlines() if " | 8,192 | " in line or " | 32,768 | " in line]
     assert len(rows) == timed
+    shown = xml.etree.ElementTree.parse(root / "docs/images/methods.svg")
+    points = [point for point in shown.iter() if point.tag.endswith("circle") and len(point) > 0]  # with a name to hover
+    planned = [row for row in rows if "`--" in row[0]]
+    assert len(points) == sum(row[2] == "32,768" for row in rows) - sum(row[2] == "32,768" for row in planned)
     assert all(row[-2:] in (["1,024", "7 |"], ["4,096", "7 |"]) for row in rows)
     budgets = collections.defaultdict(set)
     for row in rows:

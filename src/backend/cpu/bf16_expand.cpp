@@ -64,7 +64,7 @@ struct RowWalk {
       : from(w.first + std::min(row, w.rows - 1) * w.stride), sink{x, {}} {
     for (__m512& sum : sink.sums) sum = _mm512_setzero_ps();
   }
-  HWY_INLINE void unit(size_t ahead) {
+  HWY_INLINE void unit(ptrdiff_t ahead) {
     walk_unit<Type>(from, ahead, sink);
     from += Type::kUnitBytes;
   }

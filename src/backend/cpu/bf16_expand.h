@@ -16,7 +16,7 @@ struct WeightRows {
   const std::byte* first;
   size_t stride, rows;
   size_t k, count;
-  size_t ahead;
+  ptrdiff_t ahead;
 };
 
 // Writes block i of row r to line i * panel_rows + r of the panel; the last block is filled up with zeros.

@@ -286,7 +286,7 @@ struct PrefetchingSink {
 };
 
 template <class Type, class Sink>
-HWY_INLINE void walk_unit(const std::byte* from, size_t ahead, Sink& sink) {
+HWY_INLINE void walk_unit(const std::byte* from, ptrdiff_t ahead, Sink& sink) {
   PrefetchingSink<Type, Sink> prefetching{sink, from + ahead};
   Type().template unit<8>(from, prefetching);
   sink.skip(8);
@@ -307,7 +307,7 @@ HWY_INLINE void walk_rest(const std::byte* from, size_t count, Sink& sink) {
 // Values [k, k + count) of a weight row to a sink, of which skip(n) makes block 0 what was block n. What lies `ahead`
 // bytes further on is prefetched meanwhile.
 template <class Type, class Sink>
-HWY_INLINE void walk_row(const std::byte* row, size_t k, size_t count, size_t ahead, Sink sink) {
+HWY_INLINE void walk_row(const std::byte* row, size_t k, size_t count, ptrdiff_t ahead, Sink sink) {
   const std::byte* from = row + k / kSuperBlock * Type::kUnitBytes;
   for (; count >= kSuperBlock; count -= kSuperBlock, from += Type::kUnitBytes) walk_unit<Type>(from, ahead, sink);
   walk_rest<Type>(from, count, sink);

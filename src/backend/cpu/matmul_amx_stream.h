@@ -87,8 +87,8 @@ class AmxStream {
     const size_t part_bytes = dtype_bytes(s_.outputs.problem.dtype, kPartValues), in = weights.count;
     weights.k = part.block * kBf16Block;
     weights.count = std::min(kPartValues, in - weights.k);
-    weights.ahead =
-        weights.k + kPartValues < in ? part_bytes : kPartRows * weights.stride - part.block / kPartBlocks * part_bytes;
+    weights.ahead = static_cast<ptrdiff_t>(
+        weights.k + kPartValues < in ? part_bytes : kPartRows * weights.stride - part.block / kPartBlocks * part_bytes);
     s_.expand.rows(weights, to + row * kLine, kPartRows);
   }
 

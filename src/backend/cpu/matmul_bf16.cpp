@@ -84,7 +84,7 @@ class Avx512Kernel {
     float sums[kStreamRows * kCols];
     for (size_t row = s.begin; row < s.end; row += kCols) {
       WeightRows weights = s.rows(row, std::min(kCols, s.end - row));
-      weights.ahead = kCols * weights.stride;
+      weights.ahead = static_cast<ptrdiff_t>(kCols * weights.stride);
       dot(weights, reinterpret_cast<const uint16_t*>(s.x), sums);
       s.outputs.write(sums, kCols, row, weights.rows);
     }

@@ -5,7 +5,7 @@
 // whatever the other rows, and sums that leave the registers between two chunks of K are carried in full.
 //
 // A Kernel has
-//   kBlock                  values of 64 bytes, a line; kTailBytes, what a row has behind its lines of a chunk or step
+//   kBlock                  values of 64 bytes, a line; kTailBytes, what a row has behind its lines of a chunk
 //   kPanelRows, kChunk      weight rows of a panel, and its values of K, which all tiles of x pass by before the next
 //   kTileRows, kBlockTiles  rows of x per tile, and how many tiles make a task
 //   kTaskRows, kRowStep     at most so many weight rows make a task, in multiples of kRowStep
@@ -16,8 +16,8 @@
 //   panel(expander, rows, to)   the weights of a panel, in so many bytes as its rows' lines and tails take, or in place
 //   kInPlace                panels are; then the next one is to be fetched from memory meanwhile
 //   pack(dtype, rows, count, width, k, end, to)   packs values [k, end) of a tile for weights of a type as
-//   [block][width]
-//                           lines, zero-padded, and then the rows' tails; same_x(a, b): the same for both types
+//                           [block][width] lines and then the rows' tails; rows that are not there may be anything;
+//                           same_x(a, b): the same for both types
 //   multiply(const PanelStep&)         adds a step's products, and the last writes its outputs, finish() at the latest
 //   kStreamRows, stream_bytes(in), stream(WeightStream)   the same sums for up to kStreamRows rows of x, where
 //                           reading the weights is what takes time, with so much scratch; not from strips
@@ -269,10 +269,10 @@ class PanelMatmul {
     const std::byte *from = product.at(row, block * kBlock), *then = product.at(next.row, next.block * kBlock);
     const size_t rows = std::min(Kernel::kPanelRows, task.end - row), blocks = task.job->x.chunk_blocks(block);
     const size_t k = block * kBlock, stride = product.problem.weight_stride;
-    const WeightPanel panel = Kernel::panel(product.expand,
-                                            {product.weight + row * stride, stride, rows, k,
-                                             std::min(Kernel::kChunk, in_ - k), static_cast<size_t>(then - from)},
-                                            scratch.panel);
+    const WeightPanel panel =
+        Kernel::panel(product.expand,
+                      {product.weight + row * stride, stride, rows, k, std::min(Kernel::kChunk, in_ - k), then - from},
+                      scratch.panel);
     const bool first = block == 0, last = block + blocks == blocks_;
     float* carry = scratch.carry + carried * Kernel::kCarryFloats;
     const size_t piece = (blocks * kStripRows / task.tiles.size() + 1) * kLine;  // of the next panel, with each tile
