@@ -288,8 +288,8 @@ HWY_INLINE float round_x(const float* x, size_t count, const XLayout& layout, st
   const __m512 inverse = _mm512_set1_ps(inverse_step(magnitude));
 #pragma GCC unroll 16
   for (size_t i = 0; i < kUnitChunks; ++i)
-    _mm_store_si128(reinterpret_cast<__m128i*>(lines + layout.places[i] / 4 * stride + layout.places[i] % 4 * 16),
-                    _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(_mm512_mul_ps(values[i], inverse))));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(lines + layout.places[i] / 4 * stride + layout.places[i] % 4 * 16),
+                     _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(_mm512_mul_ps(values[i], inverse))));
   return step(magnitude);
 }
 
