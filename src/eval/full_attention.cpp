@@ -35,7 +35,8 @@ Status write_matrix(AtomicFile& file, const Matrix& matrix) {
 
 Result<Matrix> read_matrix(std::ifstream& file, const JsonObject& header, const char* name) {
   GODWIT_ASSIGN(const auto size, header.get<std::vector<int64_t>>(name));
-  if (size.size() != 2 || size[0] < 0 || size[0] > kMost || size[1] < 0 || size[1] > kMost)
+  if (size.size() != 2 || size[0] < 0 || size[0] > kMost || size[1] < 0 || size[1] > kMost ||
+      (size[1] == 0) != (size[0] == 0))
     return errorf(ErrorCode::kBadData, "{}: {} makes no sense; remove the file", header.label(), name);
   Matrix matrix;
   for (int64_t i = 0; i < size[0]; ++i) {
