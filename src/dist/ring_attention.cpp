@@ -27,7 +27,8 @@ RingAttention::RingAttention(Transport& transport, KvPool& pool, const RingShape
       shared_(std::move(shared)),
       poll_([this] { transport_.poll(); }) {
   const auto count = static_cast<size_t>(ranks());
-  for (auto* frames : {&new_out_, &new_in_, &queries_out_, &queries_in_, &states_in_, &states_out_})
+  for (auto* frames :
+       {&new_out_, &new_in_, &queries_out_, &queries_in_, &states_in_, &states_out_, &places_, &written_in_})
     frames->resize(count);
   for (Half& half : halves_) half.in.resize(count);
 }
@@ -83,9 +84,11 @@ Tensor RingAttention::state_tensor(std::byte* at, int32_t row_count) const {
 void RingAttention::begin(std::span<const RingPart> parts) {
   parts_.clear();
   pieces_.assign(static_cast<size_t>(ranks()), {});
+  sent_rows_.clear();
   std::vector<int32_t> rows(static_cast<size_t>(ranks()));
+  std::vector<uint8_t> shares(static_cast<size_t>(ranks()));
   for (const RingPart& what : parts) {
-    Part part{what, Shards(ranks(), pool_.format().page_tokens, what.first, what.degree), {}, 0, {}};
+    Part part{what, Shards(ranks(), pool_.format().page_tokens, what.first, what.degree), {}, 0, {}, {}};
     part.row_begin = rows[static_cast<size_t>(me())];
     for (int rank = 0; rank < ranks(); ++rank) {
       int32_t& row = rows[static_cast<size_t>(rank)];
@@ -95,16 +98,30 @@ void RingAttention::begin(std::span<const RingPart> parts) {
         for (int32_t at = run.begin; at < run.end;) {
           const int32_t segment = shards_.segment_of(at);
           const int32_t end = std::min(run.end, (segment + 1) * shards_.segment_tokens());
-          pieces_[static_cast<size_t>(rank)].push_back({parts_.size(), row, {at, end}, part.shards.keeper(segment)});
+          if (!is_shared(part))
+            pieces_[static_cast<size_t>(rank)].push_back({parts_.size(), row, {at, end}, part.shards.keeper(segment)});
           row += end - at;
           at = end;
         }
       }
       if (rank != me() && row > begin) part.readers.push_back(rank);
+      if (is_shared(part) && row > begin) shares[static_cast<size_t>(rank)] = 1;
+    }
+    const Stretch own{part.row_begin, rows[static_cast<size_t>(me())]};
+    if (!is_shared(part) && own.size() > 0) {
+      if (!sent_rows_.empty() && sent_rows_.back().end == own.begin)
+        sent_rows_.back().end = own.end;
+      else
+        sent_rows_.push_back(own);
     }
     parts_.push_back(std::move(part));
   }
   for (const int32_t count : rows) GODWIT_CHECK(count <= shape_.max_rows);
+  tells_ = shares[static_cast<size_t>(me())] != 0;
+  tellers_.clear();
+  for (int rank = 0; rank < ranks(); ++rank)
+    if (rank != me() && shares[static_cast<size_t>(rank)] != 0) tellers_.push_back(rank);
+  post_places();
 }
 
 std::vector<RingAttention::Span> RingAttention::spans_of(int rank, int32_t row_begin, int32_t row_end) const {
@@ -175,7 +192,8 @@ LayerCall RingAttention::own_call(const LayerCall& call) const {
 
 // A failure is in status(), for everyone who asks.
 void RingAttention::attend_all(const LayerCall& call) {
-  const auto passes_kv = [](const Part& part) { return part.what.mode != RingMode::kPassQ; };
+  const auto passes_kv = [&](const Part& part) { return part.what.mode != RingMode::kPassQ && !is_shared(part); };
+  if (!write_shared(call)) return;
   send_new(call);
   seal(call, true);
   // The first round of the first may leave while new tokens arrive.
@@ -187,8 +205,11 @@ void RingAttention::attend_all(const LayerCall& call) {
     early = options_.overlap && is_old(round);
     if (early) post_round(call, round, 0);
   }
+  walk_shared(call, false);
+  if (!transport_.wait(pending_written_)) return;
   if (!take_new(call)) return;
   seal(call, false);
+  walk_shared(call, true);
   for (const Part& part : parts_) {
     if (!passes_kv(part)) continue;
     now_ = &part;

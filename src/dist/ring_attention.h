@@ -7,9 +7,9 @@
 // (one of each rank) at a time; while a round is walked, the next one is under way into the other half of the buffers.
 // A row's walk goes on from segment to segment (AttentionArgs::state), as on one rank. Every rank sends what it keeps N
 // - 1 times, which are the bytes of a ring, in one hop. A cache of one round is an all-gather. Ranks that share memory
-// (shared_memory.h) tell where the pages are instead and read them there, and if all do, a round is all that was there
-// before the step, and the next one all that is new. Whoever has attended must then wait for the others before a
-// page of it is freed or written again: see reads_shared().
+// (shared_memory.h) tell where the pages are instead and read them there, and if all do, new K and V are written there,
+// too, and a layer is two walks, over what was there before the step and over what is new (ring_shared.cpp). Whoever
+// has attended must then wait for the others before a page of it is freed or written again: see reads_shared().
 //
 // pass-Q: queries go to the ranks that keep something they see; each walks its segments and returns their states as
 // soon as they are there; the row's rank takes them together in order. The same with one token is decoding. Where not
@@ -131,12 +131,16 @@ class RingAttention final : public LayerAttention {
     int32_t size() const { return row_end - row_begin; }
   };
 
+  struct Places {  // among what a rank tells of its pages: where the part's are, and how many a layer has
+    size_t first = 0, of_layer = 0;
+  };
   struct Part {
     RingPart what;
     Shards shards;
     std::vector<std::vector<Stretch>> rows;  // of each rank
     int32_t row_begin = 0;                   // of this rank, among those of all parts
     std::vector<int> readers;                // other ranks with rows
+    std::vector<Places> places;              // of each keeper, where memory is shared
   };
   struct PassQItem {  // rows of a part that are asked about together
     const Part* part = nullptr;
@@ -194,8 +198,15 @@ class RingAttention final : public LayerAttention {
   }
   void post_round(const LayerCall& call, Stretch round, size_t index);
   SegmentPages foreign_segment(int layer, int32_t segment, Frame& frame);
-  SegmentPages shared_round(const LayerCall& call, Stretch round, std::vector<Frame>& frames);
   Status pass_kv(const LayerCall& call, const std::vector<Stretch>& rounds, bool first_posted);
+
+  // pass-KV where all ranks share memory
+  bool is_shared(const Part& part) const { return part.what.mode != RingMode::kPassQ && shared_.everybody_reads_all(); }
+  void post_places();
+  PageId shared_page(int layer, int32_t segment, size_t head, size_t page);
+  SegmentPages shared_segments(int layer, Stretch segments);
+  Status write_shared(const LayerCall& call);
+  void walk_shared(const LayerCall& call, bool fresh);
 
   // pass-Q
   bool exact() const { return options_.exact && !now_->what.compact; }  // one state per segment, not per rank
@@ -232,7 +243,8 @@ class RingAttention final : public LayerAttention {
   const std::function<void()> poll_;
 
   std::vector<Part> parts_;
-  std::vector<std::vector<Piece>> pieces_;  // of each rank, by keeper
+  std::vector<std::vector<Piece>> pieces_;  // of each rank, by keeper; not of shared parts
+  std::vector<Stretch> sent_rows_;          // of this rank, likewise
   const Part* now_ = nullptr;
 
   Buffer outbox_, inbox_;  // pages of new tokens
@@ -246,6 +258,11 @@ class RingAttention final : public LayerAttention {
     std::vector<Transport::Pending> pending;
   };
   Half halves_[2];
+  bool tells_ = false;                      // whether this rank has rows of shared parts
+  std::vector<int> tellers_;                // the other ranks that have
+  std::vector<Frame> places_, written_in_;  // by rank
+  Frame written_out_;
+  std::vector<Transport::Pending> pending_places_, pending_written_;
   std::vector<Frame> new_out_, new_in_, queries_out_, queries_in_, states_in_, states_out_;  // by rank
   std::vector<Transport::Pending> new_pending_;
   AttentionPlan plan_;

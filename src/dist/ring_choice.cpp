@@ -84,9 +84,9 @@ RingPrediction predict(const RingCosts& costs, const RingAttention& ring, const 
   link.send.latency_s /= together;
   link.exchange.latency_s /= together;
   predicted.pass_q_s = pass_q_seconds(work, link);
-  if (shards.ranks() > 1) {  // either way, new tokens must be with their keepers first; those of all sequences at once
+  if (shards.ranks() > 1) {  // new tokens must be with their keepers first; those of all sequences at once
     const double arrived_s = link.send.seconds(rows * (ranks - 1) / ranks * token_bytes(ring, format));
-    predicted.pass_kv_s += arrived_s;
+    if (!ring.shared().everybody_reads_all()) predicted.pass_kv_s += arrived_s;
     predicted.pass_q_s += arrived_s;
   }
   predicted.mode = predicted.pass_q_s < predicted.pass_kv_s ? RingMode::kPassQ : RingMode::kPassKv;
@@ -98,7 +98,8 @@ RingBytes formula_bytes(const RingAttention& ring, const Shards& shards, const K
   const KvFormat written = format.seals ? format.open_format() : format;
   const double tokens = token_bytes(ring, written), heads = ring.shape().kv_heads;
   RingBytes bytes;
-  for (int rank = 0; rank < shards.ranks(); ++rank)
+  const bool written_there = mode != RingMode::kPassQ && ring.shared().everybody_reads_all();
+  for (int rank = 0; rank < shards.ranks() && !written_there; ++rank)
     for (const Stretch& run : shards.rows(rank, step))
       for (int32_t position = run.begin; position < run.end; ++position)
         if (shards.keeper_of(position) != rank) bytes.slots += tokens;

@@ -23,9 +23,13 @@ void RingAttention::send_new(const LayerCall& call) {
     }
     next_page += static_cast<PageId>(pages_of(static_cast<int32_t>(count)) * row_slots);
   }
-  if (!slots.empty())
-    backend_.kv_write(
-        {.format = new_format(call.layer), .slab = outbox_.data(), .slots = slots, .k = call.k, .v = call.v});
+  for (const Stretch& run : sent_rows_)
+    backend_.kv_write({.format = new_format(call.layer),
+                       .slab = outbox_.data(),
+                       .slots = std::span(slots).subspan(static_cast<size_t>(run.begin) * row_slots,
+                                                         static_cast<size_t>(run.size()) * row_slots),
+                       .k = call.k.slice(run.begin, run.end),
+                       .v = call.v.slice(run.begin, run.end)});
 
   auto bytes_between = [&](int from, int to) {
     int32_t count = 0;

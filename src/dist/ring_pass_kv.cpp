@@ -10,12 +10,6 @@ namespace godwit::dist {
 std::vector<Stretch> RingAttention::rounds_of(const LayerCall& call) const {
   const int32_t first = first_segment(call), end = end_segment();
   std::vector<Stretch> rounds;
-  if (shared_.everybody_reads_all()) {
-    const int32_t fresh = std::clamp(shards_.segment_of(step().begin), first, end);
-    for (const Stretch& round : {Stretch{first, fresh}, Stretch{fresh, end}})
-      if (round.size() > 0) rounds.push_back(round);
-    return rounds;
-  }
   for (int32_t begin = first; begin < end; begin += own_shards().ranks())
     rounds.push_back({begin, std::min(end, begin + own_shards().ranks())});
   return rounds;
@@ -119,58 +113,17 @@ SegmentPages RingAttention::foreign_segment(int layer, int32_t segment, Frame& f
   return found;
 }
 
-// All segments of a round as one list of pages, where every rank reads every other's.
-SegmentPages RingAttention::shared_round(const LayerCall& call, Stretch round, std::vector<Frame>& frames) {
-  const auto rank_pages = static_cast<PageId>(shared_.stride / page_bytes(call.layer));
-  std::vector<size_t> taken(static_cast<size_t>(ranks()));
-  std::vector<std::vector<PageRef>> heads(kv_heads());
-  const int32_t page_tokens = pool_.format().page_tokens;
-  for (int32_t segment = round.begin; segment < round.end; ++segment) {
-    const auto keeper = static_cast<size_t>(own_shards().keeper(segment));
-    const int32_t tokens = segment_tokens_now(segment);
-    const size_t pages = pages_of(tokens);
-    SegmentPages own;
-    if (static_cast<int>(keeper) == me()) own = kept_segment(call.layer, segment);
-    const std::byte* ids =
-        own.pages.empty()
-            ? frames[keeper].payload(pages_kept(static_cast<int>(keeper), round).sealed * sizeof(PageId)).data() +
-                  taken[keeper]
-            : nullptr;
-    for (size_t head = 0; head < kv_heads(); ++head) {
-      for (size_t i = 0; i < pages; ++i) {
-        PageRef ref;
-        if (ids == nullptr)
-          ref.page = own.pages[head * pages + i].page;
-        else
-          std::memcpy(&ref.page, ids + (head * pages + i) * sizeof(PageId), sizeof(PageId));
-        ref.page += static_cast<PageId>(keeper) * rank_pages;
-        const auto ordinal = static_cast<int32_t>(i);
-        ref.ordinal = static_cast<uint32_t>((segment - round.begin) * static_cast<int32_t>(kSegmentPages) + ordinal);
-        ref.first_position = segment * shards_.segment_tokens() + ordinal * page_tokens;
-        ref.count = static_cast<uint32_t>(std::min(page_tokens, tokens - ordinal * page_tokens));
-        heads[head].push_back(ref);
-      }
-    }
-    taken[keeper] += pages * kv_heads() * sizeof(PageId);
-  }
-  SegmentPages found{shared_.base.get(), nullptr, {}, heads[0].size()};
-  for (const auto& head : heads) found.pages.insert(found.pages.end(), head.begin(), head.end());
-  return found;
-}
-
 Status RingAttention::pass_kv(const LayerCall& call, const std::vector<Stretch>& rounds, bool first_posted) {
   const int32_t row_count = size_of(rows(me()));
   const Rows mine{call.q, call.positions, spans_of(me(), 0, row_count)};
   const Tensor state = state_tensor(state_.data(), row_count);
-  const bool shared = shared_.everybody_reads_all();
   if (!first_posted) post_round(call, rounds[0], 0);
   for (size_t i = 0; i < rounds.size(); ++i) {
     Half& half = halves_[i % 2];
     const Stretch round = rounds[i];
     GODWIT_TRY(transport_.wait(half.pending));
     if (options_.overlap && i + 1 < rounds.size()) post_round(call, rounds[i + 1], i + 1);
-    if (row_count > 0 && shared) walk(call, mine, round, shared_round(call, round, half.in), state, i > 0);
-    for (int32_t segment = round.begin; row_count > 0 && !shared && segment < round.end; ++segment) {
+    for (int32_t segment = round.begin; row_count > 0 && segment < round.end; ++segment) {
       const int keeper = own_shards().keeper(segment);
       const SegmentPages pages = keeper == me()
                                      ? kept_segment(call.layer, segment)

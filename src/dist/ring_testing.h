@@ -188,7 +188,7 @@ inline RingRun together(const RingCase& c, const std::vector<RingStep>& steps, c
           c,
           Shards(c.ranks, c.format.page_tokens, c.first, c.degree > 0 ? c.degree : c.ranks).share(static_cast<int>(i)));
       auto ring = value_of(RingAttention::create(
-          transport, rank.pool(), {c.heads, c.kv_heads, c.head_dim, c.max_rows}, c.options,
+          transport, rank.pool(), {c.heads, c.kv_heads, c.head_dim, c.max_rows, c.layers}, c.options,
           c.shared ? value_of(share(transport, static_cast<int>(i) == c.hides ? nullptr : &*rank.memory,
                                     c.format.page_bytes()))
                    : SharedView()));

@@ -29,8 +29,8 @@ std::string boot_id() {
 }
 
 // At `where`, or anywhere.
-std::byte* map(std::byte* where, int descriptor, size_t bytes, int protection) {
-  void* at = mmap(where, bytes, protection, MAP_SHARED | (where != nullptr ? MAP_FIXED : 0), descriptor, 0);
+std::byte* map(std::byte* where, int descriptor, size_t bytes) {
+  void* at = mmap(where, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | (where != nullptr ? MAP_FIXED : 0), descriptor, 0);
   return at == MAP_FAILED ? nullptr : static_cast<std::byte*>(at);
 }
 
@@ -41,12 +41,12 @@ std::shared_ptr<std::byte> unmapped_later(std::byte* at, size_t bytes) {
 bool attach(const Place& place, std::byte* where) {
   if (place.bytes == 0 || place.boot[0] == '\0' || boot_id() != place.boot) return false;
   const std::string path = fmt::format("/proc/{}/fd/{}", place.process, place.descriptor);
-  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const int descriptor = open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (descriptor < 0) return false;
   struct stat found {};
   const bool mapped = fstat(descriptor, &found) == 0 && found.st_dev == place.device && found.st_ino == place.inode &&
                       static_cast<uint64_t>(found.st_size) == place.bytes &&
-                      map(where, descriptor, place.bytes, PROT_READ) != nullptr;
+                      map(where, descriptor, place.bytes) != nullptr;
   close(descriptor);
   return mapped;
 }
@@ -63,8 +63,7 @@ Result<SharedMemory> SharedMemory::create(size_t bytes) {
     delete which;
   });
   std::byte* at = nullptr;
-  if (ftruncate(descriptor, static_cast<off_t>(bytes)) == 0)
-    at = map(nullptr, descriptor, bytes, PROT_READ | PROT_WRITE);
+  if (ftruncate(descriptor, static_cast<off_t>(bytes)) == 0) at = map(nullptr, descriptor, bytes);
   if (at == nullptr)
     return errorf(ErrorCode::kExhausted, "no shared memory of {} bytes: {}", bytes, std::strerror(errno));
   made.memory_ = unmapped_later(at, bytes);
@@ -111,7 +110,7 @@ Result<SharedView> share(Transport& transport, const SharedMemory* own, size_t u
       std::byte* where = base + rank * view.stride;
       if (static_cast<int>(rank) != transport.rank())
         mine[rank] = attach(places[rank], where) ? 1 : 0;
-      else if (own != nullptr && map(where, own->descriptor(), own->bytes(), PROT_READ) == nullptr)
+      else if (own != nullptr && map(where, own->descriptor(), own->bytes()) == nullptr)
         return errorf(ErrorCode::kExhausted, "shared memory cannot be mapped twice: {}", std::strerror(errno));
     }
   }

@@ -1,7 +1,7 @@
-// Memory of one rank that the other ranks on its host read where it lies.
+// Memory of one rank that the other ranks on its host read and write where it lies.
 //
-// Ranks show each other theirs once, collectively; from then on a reader needs to be told what to read, and when: the
-// owner must not change it while somebody reads. What is on another host, or may not be mapped (another user,
+// Ranks show each other theirs once, collectively; from then on one needs to be told what is where, and when: nobody
+// may change it while somebody reads. What is on another host, or may not be mapped (another user,
 // another process namespace), is not shared, and both ends know it.
 #pragma once
 
@@ -30,7 +30,7 @@ class SharedMemory {
 // Who reads whose memory. By default nobody does.
 struct SharedView {
   // As this rank sees them: rank r's memory, where it reads it, at r * stride; its own, too.
-  std::shared_ptr<const std::byte> base;
+  std::shared_ptr<std::byte> base;
   size_t stride = 0;
   std::vector<std::vector<uint8_t>> readers;  // [owner][reader]
 

@@ -60,12 +60,34 @@ TEST(SharedMemory, AttentionHasTheSameBitsAndSendsOnlyWherePagesLie) {
   const RingRun run = together(c, steps);
   ASSERT_NO_FATAL_FAILURE(expect_all_well(run));
   EXPECT_EQ(run.outputs, want);
-  uint64_t bytes = 0;
-  for (const auto& traffic : run.traffic) bytes += traffic[static_cast<size_t>(FrameKind::kPages)].bytes;
+  uint64_t bytes = 0, new_bytes = 0;
+  for (const auto& traffic : run.traffic) {
+    bytes += traffic[static_cast<size_t>(FrameKind::kPages)].bytes;
+    new_bytes += traffic[static_cast<size_t>(FrameKind::kSlots)].bytes;
+  }
+  EXPECT_EQ(new_bytes, 0u);  // written where they are kept
   // Each of two others hears of each page of 16 tokens in 4 bytes, in 2 layers.
   size_t pages = 0;
   for (const RingStep& step : steps) pages += static_cast<size_t>((step.run.end + 15) / 16);
   EXPECT_EQ(bytes, pages * 2 * 2 * sizeof(PageId));
+}
+
+// Steps of a few tokens: several ranks write into one page at a time.
+TEST(SharedMemory, RanksWriteIntoOnePageInEveryFormat) {
+  for (const KvFormat& format :
+       {KvFormat{DType::kF32, 32, 16}, KvFormat{DType::kBF16, 32, 16}, KvFormat{DType::kF16, 32, 16},
+        KvFormat{DType::kF16, 32, 16, 8, 8}, KvFormat{DType::kF16, 32, 16, 4, 4}}) {
+    RingCase c;
+    c.ranks = 4;
+    c.format = format;
+    std::vector<RingStep> steps = {{{0, 300}}};
+    for (int32_t at = 300; at < 370; at += 7) steps.push_back({{at, at + 7}});
+    const Outputs want = alone(c, steps);
+    c.shared = true;
+    const RingRun run = together(c, steps);
+    ASSERT_NO_FATAL_FAILURE(expect_all_well(run));
+    EXPECT_EQ(run.outputs, want) << format.k_bits;
+  }
 }
 
 // As of ranks on several hosts: some read each other's pages, others get them sent.

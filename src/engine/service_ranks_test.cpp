@@ -161,7 +161,7 @@ TEST(ServiceOverRanks, ALostRankFailsTheRequestsByNameAndNoMoreAreTaken) {
       },
       {[&](int from, int to, std::span<std::byte> message) {
         const bool slots = message[4] == static_cast<std::byte>(dist::FrameKind::kSlots);
-        if (breaks && from == 2 && to == 0 && slots) message[100] ^= std::byte{1};
+        if (breaks && from == 2 && to == 0 && slots) message[24] ^= std::byte{1};
       }});
   EXPECT_FALSE(said[1].has_value() && said[2].has_value());
 }

@@ -149,7 +149,7 @@ TEST(Team, ALostRankEndsTheRunAndIsNamed) {
                                },
                                {[&](int from, int to, std::span<std::byte> message) {
                                  const bool slots = message[4] == static_cast<std::byte>(dist::FrameKind::kSlots);
-                                 if (from == 2 && to == 0 && slots && ++messages == 2) message[100] ^= std::byte{1};
+                                 if (from == 2 && to == 0 && slots && ++messages == 2) message[24] ^= std::byte{1};
                                }});
   EXPECT_FALSE(said[1].has_value() && said[2].has_value());
 }
