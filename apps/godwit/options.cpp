@@ -163,6 +163,9 @@ Result<GenerateOptions> GenerateFlags::read() const {
   if (options.max_tokens < -1)
     return errorf(ErrorCode::kInvalidArgument, "--max-tokens {} makes no sense; -1 means until the model ends",
                   options.max_tokens);
+  if (options.max_tokens >= 0 && options.sampling.min_tokens > options.max_tokens)
+    return errorf(ErrorCode::kInvalidArgument, "--min-tokens {} is more than the {} that --max-tokens allows",
+                  options.sampling.min_tokens, options.max_tokens);
   for (const std::string& text : logit_bias) {
     int id = 0;
     float value = 0;
