@@ -58,7 +58,7 @@ def test_wrong_usage_names_the_argument(godwit, arguments, word):
         (["--kv-memory", "1zb"], "1zb"),
         (["--kv-memory", "-1GiB"], "-1GiB"),
         (["--temperature", "-1"], "temperature"),
-        (["--min-tokens", "9", "-n", "8"], "--min-tokens 9"),
+        (["--min-tokens", "9"], "--min-tokens 9"),
         (["--temperature", "nan"], "temperature"),
         (["--top-p", "2"], "top_p"),
         (["--top-k", "-2"], "top_k"),
