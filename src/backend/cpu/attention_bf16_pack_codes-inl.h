@@ -14,11 +14,16 @@ struct LevelTables {
       four[i] = bf16(static_cast<float>(i % 16) - 7.5f);
       two[i] = bf16(static_cast<float>(i % 4) - 1.5f);
     }
+    for (uint32_t i = 0; i < 16; ++i) {
+      four_wide[i] = static_cast<float>(i) - 7.5f;
+      two_wide[i] = static_cast<float>(i % 4) - 1.5f;
+    }
   }
   static constexpr uint16_t bf16(float exact) { return static_cast<uint16_t>(std::bit_cast<uint32_t>(exact) >> 16); }
 
   alignas(64) std::array<uint8_t, 128> low{}, high{};
   alignas(64) std::array<uint16_t, 32> four{}, two{};
+  alignas(64) std::array<float, 16> four_wide{}, two_wide{};  // the same in fp32
 };
 constexpr LevelTables kLevels;
 
@@ -57,13 +62,20 @@ HWY_INLINE __m512i lowest_levels(__m512i words) {
   return _mm512_permutexvar_epi16(words, _mm512_load_si512(kBits == 4 ? kLevels.four.data() : kLevels.two.data()));
 }
 
-// bf16(level * scale + middle) of pairs of levels, the lower of which has the first scale and middle.
-HWY_INLINE __m512i scaled_pairs(__m512i levels, const float* scale, const float* middle) {
-  const __m512 low = _mm512_castsi512_ps(_mm512_slli_epi32(levels, 16));
-  const __m512 high = _mm512_castsi512_ps(_mm512_and_si512(levels, _mm512_set1_epi32(static_cast<int>(0xffff0000))));
-  const __m512i both = to_bf16(_mm512_fmadd_ps(low, _mm512_set1_ps(scale[0]), _mm512_set1_ps(middle[0])),
-                               _mm512_fmadd_ps(high, _mm512_set1_ps(scale[1]), _mm512_set1_ps(middle[1])));
-  return _mm512_permutexvar_epi16(zip_order(), both);
+// The numbers bf16(level * scale + middle) of all codes of two lines: 16 of the first, then 16 of the second.
+template <int kBits>
+HWY_INLINE __m512i pair_numbers(const float* scale, const float* middle) {
+  const __m512 levels = _mm512_load_ps(kBits == 4 ? kLevels.four_wide.data() : kLevels.two_wide.data());
+  return to_bf16(_mm512_fmadd_ps(levels, _mm512_set1_ps(scale[0]), _mm512_set1_ps(middle[0])),
+                 _mm512_fmadd_ps(levels, _mm512_set1_ps(scale[1]), _mm512_set1_ps(middle[1])));
+}
+
+// What pair_numbers() has for the lowest field of each word. Words are of the first line and of the second in turn.
+template <int kBits>
+HWY_INLINE __m512i lowest_numbers(__m512i words, __m512i numbers) {
+  const __m512i field = _mm512_set1_epi16((1 << kBits) - 1), second = _mm512_set1_epi32(16 << 16);
+  const __m512i index = _mm512_ternarylogic_epi64(words, field, second, 0xea);  // words & field | second
+  return _mm512_permutexvar_epi16(index, numbers);
 }
 
 // K of 2 or 4 bits, [dims / 2n][line_columns][2] bytes of n codes. With `scale` and `middle`, which are of dimensions,
@@ -72,16 +84,19 @@ template <int kBits>
 void pack_key_codes(const std::byte* from, size_t dims, size_t line_columns, size_t columns, size_t depth,
                     const float* scale, const float* middle, uint16_t* to, Ahead& ahead) {
   constexpr size_t kFields = 8 / kBits;
-  for (size_t dim = 0; dim < dims; dim += 2 * kFields, from += 2 * line_columns, to += 32 * kFields)
+  for (size_t dim = 0; dim < dims; dim += 2 * kFields, from += 2 * line_columns, to += 32 * kFields) {
+    __m512i numbers[kFields];
+    for (size_t field = 0; scale != nullptr && field < kFields; ++field)
+      numbers[field] = pair_numbers<kBits>(scale + dim + 2 * field, middle + dim + 2 * field);
     for (size_t column = 0; column < columns; column += 16) {
       if (column % 32 == 0) ahead.fetch(1);
       __m512i words = load_words(from + 2 * column);
-      for (size_t field = 0; field < kFields; ++field, words = _mm512_srli_epi16(words, kBits)) {
-        __m512i levels = lowest_levels<kBits>(words);
-        if (scale != nullptr) levels = scaled_pairs(levels, scale + dim + 2 * field, middle + dim + 2 * field);
-        _mm512_store_si512(to + column * depth + 32 * field, levels);
-      }
+      for (size_t field = 0; field < kFields; ++field, words = _mm512_srli_epi16(words, kBits))
+        _mm512_store_si512(to + column * depth + 32 * field, scale == nullptr
+                                                                 ? lowest_levels<kBits>(words)
+                                                                 : lowest_numbers<kBits>(words, numbers[field]));
     }
+  }
 }
 
 // V of 2 or 4 bits: [tokens / 2][dims / 16n][16][2] bytes.
