@@ -17,14 +17,33 @@ uint16_t* writable(const uint16_t* at) {
   return const_cast<uint16_t*>(at);
 }
 
-// Stores the extremes of numbers[length] and replaces them by one of the others, so that codes need not reach them.
+// The first `count` places of numbers in the order that `before` says.
+template <class Before>
+void find_first(const std::vector<float>& numbers, size_t count, const Before& before, uint8_t* found) {
+  size_t have = 0;
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    size_t at = have;
+    while (at > 0 && before(i, found[at - 1])) --at;
+    if (at == count) continue;
+    have = std::min(have + 1, count);
+    std::copy_backward(found + at, found + have - 1, found + have);
+    found[at] = static_cast<uint8_t>(i);
+  }
+}
+
+// Stores the extremes of numbers[length] and replaces them by one of the others, so that codes need not reach them. Of
+// equal numbers the first are the smallest, and the last the largest.
 void take_extremes(const GearHalf& at, size_t vector, std::vector<float>& numbers, std::byte* half) {
-  std::vector<uint8_t> order(at.length);
-  std::iota(order.begin(), order.end(), uint8_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](uint8_t a, uint8_t b) { return numbers[a] < numbers[b]; });
-  const float other = numbers[order[at.extremes]];
-  for (size_t i = 0; i < 2 * at.extremes; ++i) {
-    const uint8_t place = order[i < at.extremes ? i : at.length - 1 - (i - at.extremes)];
+  const size_t n = at.extremes;
+  if (n == 0) return;
+  uint8_t least[GearForm::kMostExtremes + 1], most[GearForm::kMostExtremes];
+  find_first(
+      numbers, n + 1, [&](size_t a, size_t b) { return numbers[a] < numbers[b]; }, least);
+  find_first(
+      numbers, n, [&](size_t a, size_t b) { return numbers[a] >= numbers[b]; }, most);
+  const float other = numbers[least[n]];
+  for (size_t i = 0; i < 2 * n; ++i) {
+    const uint8_t place = i < n ? least[i] : most[i - n];
     const_cast<uint8_t*>(at.place(half, vector))[i] = place;
     writable(at.extreme(half, vector))[i] = float_to_f16(numbers[place]);
     numbers[place] = other;
