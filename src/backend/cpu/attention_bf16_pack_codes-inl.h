@@ -40,7 +40,7 @@ inline void pack_codes8(const std::byte* from, size_t lines, size_t line_columns
     for (size_t column = 0; column < columns; column += 32) {
       const size_t left = line_columns - std::min(column, line_columns);
       const __mmask64 mask = left < 32 ? (uint64_t{1} << 2 * left) - 1 : ~uint64_t{0};
-      ahead.fetch(1);
+      ahead.step();
       const __m512i codes = _mm512_permutexvar_epi64(order, _mm512_maskz_loadu_epi8(mask, from + 2 * column));
       const __m512i low = _mm512_permutex2var_epi8(low0, codes, low1);
       const __m512i magnitude = _mm512_permutex2var_epi8(high0, codes, high1);
@@ -89,7 +89,7 @@ void pack_key_codes(const std::byte* from, size_t dims, size_t line_columns, siz
     for (size_t field = 0; scale != nullptr && field < kFields; ++field)
       numbers[field] = pair_numbers<kBits>(scale + dim + 2 * field, middle + dim + 2 * field);
     for (size_t column = 0; column < columns; column += 16) {
-      if (column % 32 == 0) ahead.fetch(1);
+      if (column % 32 == 0) ahead.step();
       __m512i words = load_words(from + 2 * column);
       for (size_t field = 0; field < kFields; ++field, words = _mm512_srli_epi16(words, kBits))
         _mm512_store_si512(to + column * depth + 32 * field, scale == nullptr
@@ -105,7 +105,7 @@ void pack_value_codes(const std::byte* from, size_t tokens, size_t dims, size_t 
   constexpr size_t kFields = 8 / kBits;
   for (size_t token = 0; token < tokens; token += 2, to += 32)
     for (size_t dim = 0; dim < dims; dim += 16 * kFields, from += 32) {
-      if (dim % 64 == 0) ahead.fetch(1);
+      if (dim % 64 == 0) ahead.step();
       __m512i words = load_words(from);
       for (size_t field = 0; field < kFields; ++field, words = _mm512_srli_epi16(words, kBits))
         _mm512_store_si512(to + (dim + 16 * field) * depth, lowest_levels<kBits>(words));

@@ -37,7 +37,7 @@ void pack_gear_codes(const std::byte* row, size_t length, size_t lines, size_t d
   const size_t row_bytes = length / kFields;
   for (size_t line = 0; line < lines; line += 2, row += 2 * row_bytes, to += 32) {
     const __m512i numbers = pair_numbers<kBits>(scale + line, middle + line);
-    ahead.fetch(1);
+    ahead.step();
     for (size_t byte = 0; byte < row_bytes; byte += 16) {
       __m512i words = pair_words(row + byte, row + row_bytes + byte);
       for (size_t field = 0; field < kFields; ++field, words = _mm512_srli_epi16(words, kBits))

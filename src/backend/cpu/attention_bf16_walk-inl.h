@@ -242,7 +242,7 @@ void Bf16Walk<T, Engine>::segment(uint32_t begin, uint32_t end, State& state, co
   if constexpr (kCodes) std::fill_n(lane_middles_, queries_ * 16, 0.0f);
   const auto& pages = args_.plan->pages;
   for (uint32_t page = begin; page < end; ++page) {
-    ahead_ = {};
+    ahead_ = {.wakes_tiles = Engine::kSleeps};
     if (const PageRef* next = page + 1 < end ? &pages[page + 1] : then; next != nullptr) {
       ahead_.at = reinterpret_cast<const char*>(args_.page(*next));
       ahead_.end = ahead_.at + args_.format.page_bytes(next->page);
