@@ -12,6 +12,7 @@
 #include "backend/cpu/page_layout.h"
 #include "backend/cpu/tiles.h"
 #include "backend/forms/gear.h"
+#include "backend/forms/sorted.h"
 
 #if defined(__x86_64__)
 #include <hwy/base.h>
@@ -44,6 +45,7 @@ const FormReaders& form_readers() {
 #include "backend/cpu/attention_bf16_math-inl.h"
 #include "backend/cpu/attention_bf16_pack_codes-inl.h"
 #include "backend/cpu/attention_bf16_pack_gear-inl.h"
+#include "backend/cpu/attention_bf16_pack_sorted-inl.h"
 #include "backend/cpu/attention_bf16_product-inl.h"
 #include "backend/cpu/attention_bf16_walk-inl.h"
 // After the walk, whose members they define.

@@ -43,6 +43,10 @@ bool Bf16Walk<T, Engine>::pack_form(const std::byte* page, size_t tokens) {
     pack_gear_page(static_cast<const GearForm&>(form), page, tokens);
     return !form.any_lost(page);
   }
+  if (form.kind() == PageForm::Kind::kSorted) {
+    pack_sorted_page(static_cast<const SortedForm&>(form), page, tokens);
+    return !form.any_lost(page);
+  }
   const auto head_dim = static_cast<size_t>(shape_.head_dim);
   form_readers().keys(form, page, read_);
   pack_operand(read_, head_dim, at_.columns, round_up(tokens, 16), at_.depth, keys_, ahead_);
@@ -63,14 +67,34 @@ void Bf16Walk<T, Engine>::pack_gear_page(const GearForm& form, const std::byte* 
   pack_gear(form.values(), page + form.k_bytes(), value_lines(tokens), at_.slots, value_sides_, values_, ahead_);
 }
 
+template <class T, class Engine>
+void Bf16Walk<T, Engine>::pack_sorted_page(const SortedForm& form, const std::byte* page, size_t tokens) {
+  if (form.k_bits() == 4)
+    pack_sorted_keys<4>(form, page, at_.depth, keys_, ahead_);
+  else
+    pack_sorted_keys<8>(form, page, at_.depth, keys_, ahead_);
+  if (form.v_bits() == 4)
+    pack_sorted_values<4>(form, page, value_lines(tokens), at_.slots, values_, ahead_);
+  else
+    pack_sorted_values<8>(form, page, value_lines(tokens), at_.slots, values_, ahead_);
+  pack_lost(form, page, tokens);
+}
+
+// Tokens that had a NaN.
+template <class T, class Engine>
+void Bf16Walk<T, Engine>::pack_lost(const PageForm& form, const std::byte* page, size_t tokens) {
+  if (!form.any_lost(page)) return;
+  for (size_t token = 0; token < tokens; ++token)
+    if (form.is_lost(page, token)) fill_slot(values_, token, kBf16Nan);
+}
+
 // What need not be there before the products of keys: numbers that are stored one by one, and which the processor
 // would have to wait for.
 template <class T, class Engine>
 void Bf16Walk<T, Engine>::pack_late(const std::byte* page, size_t tokens) {
   const auto& form = static_cast<const GearForm&>(*args_.format.sealed_form);
   put_extremes(form.values(), page + form.k_bytes(), value_lines(tokens), at_.slots, value_sides_, values_);
-  for (size_t token = 0; token < tokens && form.any_lost(page); ++token)
-    if (form.is_lost(page, token)) fill_slot(values_, token, kBf16Nan);
+  pack_lost(form, page, tokens);
 }
 
 template <class T, class Engine>

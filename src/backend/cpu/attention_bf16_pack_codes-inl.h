@@ -55,6 +55,19 @@ HWY_INLINE __m512i load_words(const std::byte* from) {
   return _mm512_cvtepu8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
 }
 
+// 16 bytes each of two rows of codes (code_rows.h) in turn, as words.
+HWY_INLINE __m512i pair_words(const std::byte* first, const std::byte* second) {
+  alignas(64) static constexpr auto kOrder = [] {
+    std::array<uint8_t, 64> order{};
+    for (size_t i = 0; i < 64; ++i) order[i] = static_cast<uint8_t>(i / 4 + i / 2 % 2 * 16);
+    return order;
+  }();
+  const auto load = [](const std::byte* from) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(from)); };
+  const __m256i both = _mm256_inserti128_si256(_mm256_castsi128_si256(load(first)), load(second), 1);
+  return _mm512_maskz_permutexvar_epi8(0x5555555555555555, _mm512_load_si512(kOrder.data()),
+                                       _mm512_castsi256_si512(both));
+}
+
 // Levels of codes of 2 or 4 bits, as bf16: of the lowest field of each word. A permutation looks at five bits of its
 // index, hence the tables repeat.
 template <int kBits>

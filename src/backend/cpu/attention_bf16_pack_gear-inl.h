@@ -17,19 +17,6 @@ inline void widen_halves(const uint16_t* from, size_t count, float* to) {
   for (size_t i = 0; i < count; i += 16) _mm512_storeu_ps(to + i, _mm512_cvtph_ps(load_half(from + i)));
 }
 
-// Bytes of two rows of codes in turn, each as a word.
-HWY_INLINE __m512i pair_words(const std::byte* first, const std::byte* second) {
-  alignas(64) static constexpr auto kOrder = [] {
-    std::array<uint8_t, 64> order{};
-    for (size_t i = 0; i < 64; ++i) order[i] = static_cast<uint8_t>(i / 4 + i / 2 % 2 * 16);
-    return order;
-  }();
-  const auto load = [](const std::byte* from) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(from)); };
-  const __m256i both = _mm256_inserti128_si256(_mm256_castsi128_si256(load(first)), load(second), 1);
-  return _mm512_maskz_permutexvar_epi8(0x5555555555555555, _mm512_load_si512(kOrder.data()),
-                                       _mm512_castsi256_si512(both));
-}
-
 template <int kBits>
 void pack_gear_codes(const std::byte* row, size_t length, size_t lines, size_t depth, const float* scale,
                      const float* middle, uint16_t* to, Ahead& ahead) {
