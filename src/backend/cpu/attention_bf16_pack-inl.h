@@ -11,7 +11,6 @@ bool Bf16Walk<T, Engine>::pack(const PageView& page, Visibility seen, size_t tok
   if constexpr (kCodes) {
     const bool codes = !page.open && args_.format.has_codes();
     rank_ = 0;
-    late_ = false;
     scaled_values_ = codes;
     score_kind_ = codes && !args_.format.k_by_dim ? Scores::kScaled : Scores::kPlain;
     if (codes) {
@@ -58,13 +57,11 @@ bool Bf16Walk<T, Engine>::pack_form(const std::byte* page, size_t tokens) {
 template <class T, class Engine>
 void Bf16Walk<T, Engine>::pack_gear_page(const GearForm& form, const std::byte* page, size_t tokens) {
   rank_ = form.keys().rank;
-  late_ = true;
   if (rank_ > 0) score_kind_ = Scores::kRanked;
   std::swap(value_sides_.b, spare_sides_);  // what waits still reads the last page's
-  const std::byte* keys = page + form.head_bytes();
-  pack_gear(form.keys(), keys, form.head_dim(), at_.depth, key_sides_, keys_, ahead_);
-  put_extremes(form.keys(), keys, form.head_dim(), at_.depth, key_sides_, keys_);
+  pack_gear(form.keys(), page + form.head_bytes(), form.head_dim(), at_.depth, key_sides_, keys_, ahead_);
   pack_gear(form.values(), page + form.k_bytes(), value_lines(tokens), at_.slots, value_sides_, values_, ahead_);
+  pack_lost(form, page, tokens);
 }
 
 template <class T, class Engine>
@@ -86,15 +83,6 @@ void Bf16Walk<T, Engine>::pack_lost(const PageForm& form, const std::byte* page,
   if (!form.any_lost(page)) return;
   for (size_t token = 0; token < tokens; ++token)
     if (form.is_lost(page, token)) fill_slot(values_, token, kBf16Nan);
-}
-
-// What need not be there before the products of keys: numbers that are stored one by one, and which the processor
-// would have to wait for.
-template <class T, class Engine>
-void Bf16Walk<T, Engine>::pack_late(const std::byte* page, size_t tokens) {
-  const auto& form = static_cast<const GearForm&>(*args_.format.sealed_form);
-  put_extremes(form.values(), page + form.k_bytes(), value_lines(tokens), at_.slots, value_sides_, values_);
-  pack_lost(form, page, tokens);
 }
 
 template <class T, class Engine>
