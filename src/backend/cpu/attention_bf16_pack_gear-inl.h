@@ -19,18 +19,27 @@ inline void widen_halves(const uint16_t* from, size_t count, float* to) {
   for (size_t i = 0; i < count; i += 16) _mm512_storeu_ps(to + i, _mm512_cvtph_ps(load_half(from + i)));
 }
 
+// `lines` is a multiple of 8.
 template <int kBits>
 void pack_gear_codes(const std::byte* row, size_t length, size_t lines, size_t depth, const float* scale,
                      const float* middle, uint16_t* to, Ahead& ahead) {
   constexpr size_t kFields = 8 / kBits;
   const size_t row_bytes = length / kFields;
-  for (size_t line = 0; line < lines; line += 2, row += 2 * row_bytes, to += 32) {
-    const __m512i numbers = pair_numbers<kBits>(scale + line, middle + line);
-    if (line % 4 == 0) ahead.step();
-    for (size_t byte = 0; byte < row_bytes; byte += 16) {
-      __m512i words = pair_words(row + byte, row + row_bytes + byte);
-      for (size_t field = 0; field < kFields; ++field, words = _mm512_srli_epi16(words, kBits))
-        _mm512_store_si512(to + (byte + field * row_bytes) * depth, lowest_numbers<kBits>(words, numbers));
+  for (size_t line = 0; line < lines; line += 8) {
+    __m512i numbers = _mm512_setzero_si512();
+    if constexpr (kBits == 2) numbers = eight_lines_numbers(scale + line, middle + line);
+    HWY_UNROLL(4)
+    for (int pair = 0; pair < 8; pair += 2, row += 2 * row_bytes, to += 32) {
+      const size_t first = line + static_cast<size_t>(pair);
+      if constexpr (kBits == 4) numbers = pair_numbers<kBits>(scale + first, middle + first);
+      if (pair % 4 == 0) ahead.step();
+      for (size_t byte = 0; byte < row_bytes; byte += 16) {
+        __m512i words = pair_words(row + byte, row + row_bytes + byte);
+        for (size_t field = 0; field < kFields; ++field, words = _mm512_srli_epi16(words, kBits))
+          _mm512_store_si512(to + (byte + field * row_bytes) * depth,
+                             kBits == 4 ? lowest_numbers<kBits>(words, numbers)
+                                        : lowest_numbers<kBits>(words, numbers, 4 * pair, 4 * pair + 4));
+      }
     }
   }
 }
@@ -54,7 +63,9 @@ inline void put_extremes(const GearHalf& at, const std::byte* half, size_t lines
   const size_t each = 2 * at.extremes, count = lines * each;
   const __m512i iota = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
   const __m512i last = _mm512_set1_epi32(static_cast<int>(at.length - 1));
-  const __m512i one = _mm512_set1_epi32(1), block_words = _mm512_set1_epi32(static_cast<int>(16 * depth));
+  const __m512i one = _mm512_set1_epi32(1), block_words = _mm512_set1_epi32(static_cast<int>(16 * depth - 32));
+  __m512i from_first = iota, line_words = iota;
+  size_t known_before = each, known_odd = 0;  // what these two are for
   alignas(64) uint32_t where[256 * 2 * GearForm::kMostExtremes];
   alignas(64) uint16_t words[256 * 2 * GearForm::kMostExtremes];
   const __m512 share = _mm512_set1_ps(1.0f / static_cast<float>(each));
@@ -64,21 +75,25 @@ inline void put_extremes(const GearHalf& at, const std::byte* half, size_t lines
   for (size_t i = 0; i < count; i += 16) {
     const auto* places = reinterpret_cast<const __m128i*>(at.place(half, 0) + i);
     const __m512i place = _mm512_min_epu32(last, _mm512_cvtepu8_epi32(_mm_loadu_si128(places)));
-    // Which of the vectors from the first on. The half keeps what is rounded away from whole numbers.
-    const __m512 index = _mm512_cvtepi32_ps(_mm512_add_epi32(iota, _mm512_set1_epi32(static_cast<int>(before))));
-    const __m512i from_first = _mm512_cvttps_epi32(_mm512_mul_ps(_mm512_add_ps(index, _mm512_set1_ps(0.5f)), share));
+    if (before != known_before || first % 2 != known_odd) {
+      known_before = before, known_odd = first % 2;
+      // Which of the vectors from the first on. The half keeps what is rounded away from whole numbers.
+      const __m512 index = _mm512_cvtepi32_ps(_mm512_add_epi32(iota, _mm512_set1_epi32(static_cast<int>(before))));
+      from_first = _mm512_cvttps_epi32(_mm512_mul_ps(_mm512_add_ps(index, _mm512_set1_ps(0.5f)), share));
+      // Where the vectors are in the operand, from the first pair on: pair, which of the pair.
+      const __m512i line = _mm512_add_epi32(from_first, _mm512_set1_epi32(static_cast<int>(known_odd)));
+      line_words = _mm512_or_si512(_mm512_slli_epi32(_mm512_srli_epi32(line, 1), 5), _mm512_and_si512(line, one));
+    }
     __m512 number = _mm512_cvtph_ps(load_half(at.extreme(half, 0) + i));
     for (size_t r = 0; r < at.rank; ++r) {
       const __m512 factor = _mm512_permutexvar_ps(from_first, _mm512_loadu_ps(sides.a + r * depth + first));
       number = _mm512_fnmadd_ps(factor, pick(sides.b + r * at.length, at.length, place), number);
     }
-    // Where that is in the operand: block of columns, pair of lines, column, which of the pair.
-    const __m512i line = _mm512_add_epi32(from_first, _mm512_set1_epi32(static_cast<int>(first)));
+    // ... and the places: block of columns, column.
     const __m512i block = _mm512_mullo_epi32(_mm512_srli_epi32(place, 4), block_words);
-    const __m512i pair = _mm512_slli_epi32(_mm512_srli_epi32(line, 1), 5);
-    const __m512i column = _mm512_slli_epi32(_mm512_and_si512(place, _mm512_set1_epi32(15)), 1);
-    _mm512_store_si512(where + i, _mm512_add_epi32(_mm512_add_epi32(block, pair),
-                                                   _mm512_add_epi32(column, _mm512_and_si512(line, one))));
+    const __m512i pairs_before = _mm512_set1_epi32(static_cast<int>(first / 2 * 32));
+    _mm512_store_si512(where + i, _mm512_add_epi32(_mm512_add_epi32(block, _mm512_slli_epi32(place, 1)),
+                                                   _mm512_add_epi32(line_words, pairs_before)));
     _mm256_store_si256(reinterpret_cast<__m256i*>(words + i), (__m256i)_mm512_cvtneps_pbh(number));
     first += whole;
     before += rest;
