@@ -190,7 +190,8 @@ class Step {
       experts(w);
       return;
     }
-    Tensor gate = numbers(ws_.gate_, rows_, c_.ffn_dim), up = numbers(ws_.up_, rows_, c_.ffn_dim);
+    Tensor gate = Workspace::rows_apart(ws_.gate_.data, rows_, c_.ffn_dim),
+           up = Workspace::rows_apart(ws_.up_.data, rows_, c_.ffn_dim);
     be_.gated_matmul({.x = normed_,
                       .gate_w = w.gate.weight,
                       .gate_bias = w.gate.bias,
@@ -207,8 +208,8 @@ class Step {
     const int64_t per_token = c_.experts_per_token, expert_rows = rows_ * per_token;
     Tensor router = ws_.router_.slice(0, rows_), weights = ws_.expert_weights_.slice(0, rows_);
     Tensor ids = ws_.expert_ids_.slice(0, rows_), out = ws_.expert_out_.slice(0, expert_rows);
-    Tensor gate = numbers(ws_.gate_, expert_rows, c_.expert_ffn_dim);
-    Tensor up = numbers(ws_.up_, expert_rows, c_.expert_ffn_dim);
+    Tensor gate = Workspace::rows_apart(ws_.gate_.data, expert_rows, c_.expert_ffn_dim);
+    Tensor up = Workspace::rows_apart(ws_.up_.data, expert_rows, c_.expert_ffn_dim);
     be_.matmul({.x = normed_, .w = w.router, .bias = {}, .y = router, .phase = in_.phase});
     be_.route({.logits = router, .ids = ids, .weights = weights, .normalize = c_.normalize_experts});
     be_.expert_matmul({.x = normed_, .w = w.gate_exps, .ids = ids, .y = gate, .phase = in_.phase});
@@ -218,10 +219,6 @@ class Step {
     be_.combine_experts(out, weights, projected_);
     if (w.post_ffn_norm) be_.rms_norm(projected_, w.post_ffn_norm, c_.norm_eps, projected_);
     be_.add(hidden_, projected_);
-  }
-
-  static Tensor numbers(const Tensor& block, int64_t rows, int64_t columns) {
-    return Tensor(block.data, block.dtype, {rows, columns});
   }
 
   const Model& model_;

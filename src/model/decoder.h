@@ -39,6 +39,10 @@ class Workspace {
   static Result<Workspace> create(Backend& backend, const ModelConfig& config, int max_rows, int max_logit_rows);
   static size_t bytes(const ModelConfig& config, int max_rows, int max_logit_rows);
 
+  // Rows of activations begin in different sets of a cache: powers of two would put those of a tile into the same,
+  // where they push each other out.
+  static Tensor rows_apart(std::byte* at, int64_t rows, int64_t columns);
+
   int max_rows() const { return max_rows_; }
   int max_logit_rows() const { return max_logit_rows_; }
 
@@ -58,7 +62,7 @@ class Workspace {
   Tensor k_, v_;                        // [kv_heads * head_dim]
   Tensor lse_;                          // [heads]
   Tensor attention_state_;              // [heads * attention_state_width]
-  Tensor gate_, up_;                    // [1, numbers]: reshaped to what the layer's feed-forward needs
+  Tensor gate_, up_;                    // [1, numbers]: laid out as the layer's feed-forward needs
   Tensor router_, expert_weights_, expert_out_;
   Tensor expert_ids_;                          // i32
   Tensor logit_rows_, logit_hidden_, logits_;  // [max_logit_rows, …]

@@ -11,6 +11,8 @@
 #include "backend/cpu/page_forms.h"
 #include "backend/cpu/page_layout.h"
 #include "backend/cpu/tiles.h"
+#include "backend/forms/gear.h"
+#include "backend/forms/sorted.h"
 
 #if defined(__x86_64__)
 #include <hwy/base.h>
@@ -42,11 +44,14 @@ const FormReaders& form_readers() {
 
 #include "backend/cpu/attention_bf16_math-inl.h"
 #include "backend/cpu/attention_bf16_pack_codes-inl.h"
+#include "backend/cpu/attention_bf16_pack_gear-inl.h"
+#include "backend/cpu/attention_bf16_pack_sorted-inl.h"
 #include "backend/cpu/attention_bf16_product-inl.h"
 #include "backend/cpu/attention_bf16_walk-inl.h"
 // After the walk, whose members they define.
 #include "backend/cpu/attention_bf16_pack-inl.h"
 #include "backend/cpu/attention_bf16_softmax-inl.h"
+#include "backend/cpu/attention_bf16_values-inl.h"
 
 template <class Engine>
 void attention(Context& context, const AttentionArgs& args) {

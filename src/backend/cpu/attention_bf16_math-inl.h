@@ -110,6 +110,15 @@ struct Ahead {
     for (int i = 0; i < lines; ++i) _mm_prefetch(at + 64 * i, _MM_HINT_T1);
     at += 64 * lines;
   }
+
+  // Between products: a line, and now and then a product that nobody reads. A tile unit that has nothing to do falls
+  // asleep while a page is packed, and the next product would wait for it to wake, 0.1 to 0.3 us of a page's 1.
+  HWY_INLINE void step() {
+    fetch(1);
+    if (wakes_tiles && ++steps % 8 == 0) AmxTiles::multiply_for_nothing<0, 4, 5>();
+  }
+  bool wakes_tiles = false;
+  unsigned steps = 0;
 };
 
 // Lines 2i and 2i + 1 of a stored matrix [lines, line_columns] become row i of each block of the operand `to`, whose
@@ -125,7 +134,7 @@ void pack_operand(const T* from, size_t lines, size_t line_columns, size_t colum
     uint16_t* row = to + line * 16;
     for (size_t column = 0; column < whole; column += 32, low += 32, row += 2 * block) {
       const T* high = low + line_columns;
-      ahead.fetch(1);
+      ahead.step();
       const __m512i left = join_lines(load_line(low), load_line(high), T());
       const __m512i right = join_lines(load_line(low + 16), load_line(high + 16), T());
       _mm512_store_si512(row, _mm512_permutexvar_epi16(zip, left));

@@ -18,6 +18,7 @@ struct Product {
 
 class VectorProduct {
  public:
+  static constexpr bool kSleeps = false;
   static constexpr size_t kStrip = 24;  // queries whose scores are in the first cache at a time
 
   explicit VectorProduct(size_t /*most_rows*/) {}
@@ -72,6 +73,7 @@ class VectorProduct {
 template <class Tiles>
 class TileProduct {
  public:
+  static constexpr bool kSleeps = std::is_same_v<Tiles, AmxTiles>;  // see Ahead::step(); tile 0 is its to overwrite
   static constexpr size_t kStrip = 16;
 
   // A tile product takes as long as A has rows: no more than there are.

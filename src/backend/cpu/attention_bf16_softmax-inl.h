@@ -2,24 +2,28 @@
 // Included by attention_bf16.cpp alone, after the walk.
 #pragma once
 
-// 16 scores, from products of levels if kScale.
+// 16 scores of a query's products, which begin at `scores`.
 template <class T, class Engine>
-template <bool kScale>
+template <typename Bf16Walk<T, Engine>::Scores kKind>
 HWY_INLINE __m512 Bf16Walk<T, Engine>::score_at(const float* scores, size_t t, __m512 q_sum) const {
-  const __m512 s = _mm512_load_ps(scores + t);
-  if constexpr (!kScale) return s;
-  return _mm512_fmadd_ps(s, _mm512_load_ps(key_scale_ + t), _mm512_mul_ps(_mm512_load_ps(key_middle_ + t), q_sum));
+  __m512 s = _mm512_load_ps(scores + t);
+  if constexpr (kKind == Scores::kScaled)
+    return _mm512_fmadd_ps(s, _mm512_load_ps(key_scale_ + t), _mm512_mul_ps(_mm512_load_ps(key_middle_ + t), q_sum));
+  for (size_t r = 0; kKind == Scores::kRanked && r < rank_; ++r)
+    s = _mm512_fmadd_ps(_mm512_set1_ps(scores[at_.slots + r]), _mm512_load_ps(key_sides_.b + r * at_.columns + t), s);
+  return s;
 }
 
 template <class T, class Engine>
+template <typename Bf16Walk<T, Engine>::Scores kKind>
 void Bf16Walk<T, Engine>::bias_and_cap(Strip strip, size_t tokens, const float* bias) {
   const __m512 cap = _mm512_set1_ps(args_.softcap);
   const __m512 inverse = _mm512_set1_ps(args_.softcap > 0 ? 1.0f / args_.softcap : 0.0f);
   for (size_t i = 0; i < strip.size(); ++i) {
-    float* scores = scores_ + i * at_.slots;
-    const __m512 q_sum = _mm512_set1_ps(kCodes ? q_sums_[strip.begin + i] : 0.0f);
+    float* scores = scores_ + i * at_.score_stride;
+    const __m512 q_sum = _mm512_set1_ps(kKind == Scores::kScaled ? q_sums_[strip.begin + i] : 0.0f);
     for (size_t t = 0; t < tokens; t += 16) {
-      __m512 s = score_at<kCodes>(scores, t, q_sum);
+      __m512 s = score_at<kKind>(scores, t, q_sum);
       if (args_.softcap > 0) s = _mm512_mul_ps(cap, tanh_full(_mm512_mul_ps(s, inverse)));
       if (bias != nullptr) s = _mm512_add_ps(s, _mm512_loadu_ps(bias + t));
       _mm512_store_ps(scores + t, s);
@@ -27,29 +31,29 @@ void Bf16Walk<T, Engine>::bias_and_cap(Strip strip, size_t tokens, const float* 
   }
 }
 
-// Products of levels become scores if kScale; unseen slots get the score -inf; then new maxima, and the correction of
+// Products become scores; unseen slots get the score -inf; then new maxima, and the correction of
 // what was summed before.
 template <class T, class Engine>
-template <bool kScale>
+template <typename Bf16Walk<T, Engine>::Scores kKind>
 void Bf16Walk<T, Engine>::find_maxima(Strip strip, size_t tokens, const uint16_t* row_bits, State& state) {
   const __m512 never = _mm512_set1_ps(kMinusInfinity), one = _mm512_set1_ps(1.0f);
   for (size_t begin = 0; begin < strip.size(); begin += 16) {
     const size_t count = std::min<size_t>(16, strip.size() - begin);
     __m512 tops[16];
     for (size_t i = 0; i < count; ++i) {
-      float* scores = scores_ + (begin + i) * at_.slots;
-      const __m512 q_sum = _mm512_set1_ps(kScale ? q_sums_[strip.begin + begin + i] : 0.0f);
+      float* scores = scores_ + (begin + i) * at_.score_stride;
+      const __m512 q_sum = _mm512_set1_ps(kKind == Scores::kScaled ? q_sums_[strip.begin + begin + i] : 0.0f);
       __m512 top = never;
       if (row_bits == nullptr) {
         for (size_t t = 0; t < tokens; t += 16) {
-          const __m512 s = score_at<kScale>(scores, t, q_sum);
-          if (kScale) _mm512_store_ps(scores + t, s);
+          const __m512 s = score_at<kKind>(scores, t, q_sum);
+          if (kKind != Scores::kPlain) _mm512_store_ps(scores + t, s);
           top = _mm512_max_ps(top, s);
         }
       } else {
         const uint16_t* bits = row_bits + (strip.begin + begin + i) / group_ * (at_.columns / 16);
         for (size_t t = 0; t < tokens; t += 16) {
-          const __m512 s = _mm512_mask_blend_ps(bits[t / 16], never, score_at<kScale>(scores, t, q_sum));
+          const __m512 s = _mm512_mask_blend_ps(bits[t / 16], never, score_at<kKind>(scores, t, q_sum));
           _mm512_store_ps(scores + t, s);
           top = _mm512_max_ps(top, s);
         }
@@ -71,14 +75,32 @@ void Bf16Walk<T, Engine>::find_maxima(Strip strip, size_t tokens, const uint16_t
   }
 }
 
-// Scores of queries [from, to) of the strip become weights, of codes times their scales, and zeros up to a whole number
-// of pairs of vectors.
+template <class T, class Engine>
+template <typename Bf16Walk<T, Engine>::Scores kKind>
+void Bf16Walk<T, Engine>::finish_scores(Strip strip, size_t tokens, const float* bias, const uint16_t* row_bits,
+                                        State& state) {
+  if (args_.softcap <= 0 && bias == nullptr) return find_maxima<kKind>(strip, tokens, row_bits, state);
+  bias_and_cap<kKind>(strip, tokens, bias);
+  find_maxima<Scores::kPlain>(strip, tokens, row_bits, state);
+}
+
 template <class T, class Engine>
 void Bf16Walk<T, Engine>::weigh(Strip strip, size_t from, size_t to, size_t tokens, const uint16_t* row_bits) {
+  if constexpr (kCodes) {
+    if (scaled_values_) return weigh_values<true>(strip, from, to, tokens, row_bits);
+  }
+  weigh_values<false>(strip, from, to, tokens, row_bits);
+}
+
+// Scores of queries [from, to) of the strip become weights, if kScaled times the scales of values, and zeros up to a
+// whole number of pairs of vectors.
+template <class T, class Engine>
+template <bool kScaled>
+void Bf16Walk<T, Engine>::weigh_values(Strip strip, size_t from, size_t to, size_t tokens, const uint16_t* row_bits) {
   const auto ones = (__m512bh)_mm512_set1_epi16(kBf16One);
   const __m512 log2e = _mm512_set1_ps(kLog2E);
   for (size_t i = from; i < to; ++i) {
-    const float* scores = scores_ + i * at_.slots;
+    const float* scores = scores_ + i * at_.score_stride;
     uint16_t* weights = weights_ + i * at_.slots;
     const uint16_t* bits = row_bits == nullptr ? nullptr : row_bits + (strip.begin + i) / group_ * (at_.columns / 16);
     const __m512 reference = _mm512_set1_ps(reference_[i]);
@@ -88,7 +110,7 @@ void Bf16Walk<T, Engine>::weigh(Strip strip, size_t from, size_t to, size_t toke
       for (size_t j = 0; j < 2 && t + 16 * j < tokens; ++j) {
         const size_t at = t + 16 * j;
         p[j] = exp2_nonpositive(_mm512_fmsub_ps(_mm512_load_ps(scores + at), log2e, reference));
-        if constexpr (kCodes) {
+        if constexpr (kScaled) {
           const __mmask16 seen = bits == nullptr ? 0xffff : bits[at / 16];
           sum = _mm512_add_ps(sum, p[j]);
           middles = _mm512_mask3_fmadd_ps(p[j], _mm512_load_ps(value_middle_ + at), middles, seen);
@@ -97,7 +119,7 @@ void Bf16Walk<T, Engine>::weigh(Strip strip, size_t from, size_t to, size_t toke
       }
       const __m512i both = to_bf16(p[0], p[1]);
       _mm512_store_si512(weights + t, both);
-      if constexpr (!kCodes) sum = _mm512_dpbf16_ps(sum, (__m512bh)both, ones);
+      if constexpr (!kScaled) sum = _mm512_dpbf16_ps(sum, (__m512bh)both, ones);
     }
     const __m512 correction = _mm512_set1_ps(correction_[i]);
     float* lane_sums = lane_sums_ + (strip.begin + i) * 16;

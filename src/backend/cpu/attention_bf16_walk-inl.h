@@ -13,12 +13,14 @@
 //   score   sum over d of q[d] (middle[t] + scale[t] level[t, d]) = scale[t] (q . level[t]) + middle[t] (sum of q)
 //   output  sum over t of p[t] (middle[t] + scale[t] level[t, d]) = (p scale) . level[., d] + p . middle
 // with p scale rounded to bf16 in place of the weights. Levels are always finite: what a row does not see is kept out
-// by leaving out its scale and middle. Open pages, and keys whose scales are of dimensions, are numbers in bf16, with
-// scale 1 and middle 0.
+// by leaving out its scale and middle. Open pages, keys whose scales are of dimensions and pages with a form of their
+// own are numbers in bf16. To those of attention_bf16_pack_gear-inl.h a product of thin matrices belongs, which is
+// applied to sums, too.
 // Included by attention_bf16.cpp alone, inside the region compiled for AVX-512 with BF16.
 #pragma once
 
 inline constexpr short kBf16One = 0x3f80;
+inline constexpr uint16_t kBf16Nan = 0x7fc0;
 
 template <class T, class Engine>
 class Bf16Walk {
@@ -41,6 +43,11 @@ class Bf16Walk {
  private:
   static constexpr size_t kStrip = Engine::kStrip;
   static constexpr bool kCodes = std::is_same_v<T, Codes>;
+  static constexpr size_t kMostRank = kCodes ? GearForm::kMostRank : 0;
+  static constexpr size_t kSides = kCodes ? GearSides::kColumns : 0;  // columns of products for sums with factors
+
+  // What products of queries and keys need to be scores: nothing, scale and middle of a token, or key_sides_.
+  enum class Scores : uint8_t { kPlain, kScaled, kRanked };
 
   static size_t round_up(size_t n, size_t multiple) { return (n + multiple - 1) / multiple * multiple; }
 
@@ -51,21 +58,26 @@ class Bf16Walk {
           columns(static_cast<size_t>(shape.page_tokens)),
           slots(round_up(columns, 32)),
           width(Bf16Walk::width(shape)),
+          score_stride(slots + kSides),
+          weighed_stride(width + kSides),
           strip(round_up(kStrip, 16)),
           keys(depth * columns / 2),
           values(slots * width / 2),
           q(round_up(queries, kStrip) * depth / 2 + 16 * depth / 2),
-          scores(strip * slots),
+          scores(strip * score_stride),
           weights((strip + 16) * slots / 2),
           bits(round_up(queries * columns / 16, 32) / 2),
           sums(round_up(queries, 16)),
           scales(kCodes ? 4 * slots + 2 * depth : 0),
+          factors(kSides * (depth + slots) / 2),
+          sides(kCodes ? kMostRank * (depth + slots + columns + 2 * width) + 2 * 16 : 0),
           opened(kCodes ? static_cast<size_t>(shape.head_dim) * static_cast<size_t>(shape.page_tokens) : 0),
-          floats(keys + 2 * values + q + 2 * scores + weights + strip * width + 3 * 64 + sums * 16 + bits + scales +
-                 round_up(opened, 16) + (kCodes ? sums * 17 : 0) + 2 * State::floats(queries, width)) {}
+          floats(keys + 2 * values + q + 2 * scores + weights + strip * weighed_stride + 3 * 64 + sums * 16 + bits +
+                 scales + factors + sides + round_up(opened, 16) + (kCodes ? sums * 17 : 0) +
+                 2 * State::floats(queries, width)) {}
 
-    size_t depth, columns, slots, width, strip;
-    size_t keys, values, q, scores, weights, bits, sums, scales, opened, floats;  // floats' worth
+    size_t depth, columns, slots, width, score_stride, weighed_stride, strip;
+    size_t keys, values, q, scores, weights, bits, sums, scales, factors, sides, opened, floats;  // floats' worth
   };
 
   struct Rows {  // of the block, that see something of a page
@@ -84,14 +96,24 @@ class Bf16Walk {
   bool pack(const PageView& page, Visibility seen, size_t tokens);
   void pack_key_codes(const std::byte* page, size_t tokens);
   void pack_value_codes(const std::byte* page, size_t tokens);
-  void pack_form(const std::byte* page, size_t tokens);
+  bool pack_form(const std::byte* page, size_t tokens);
+  void pack_gear_page(const GearForm& form, const std::byte* page, size_t tokens);
+  void pack_sorted_page(const SortedForm& form, const std::byte* page, size_t tokens);
+  void pack_lost(const PageForm& form, const std::byte* page, size_t tokens);
+  size_t value_lines(size_t tokens) const { return std::min(at_.columns, round_up(tokens, 32)); }
+  void fill_slot(uint16_t* values, size_t slot, uint16_t number) const;
   void score(Strip strip, size_t tokens, float* scores);
-  template <bool kScale>
+  template <Scores kKind>
   __m512 score_at(const float* scores, size_t t, __m512 q_sum) const;
+  template <Scores kKind>
   void bias_and_cap(Strip strip, size_t tokens, const float* bias);
-  template <bool kScale>
+  template <Scores kKind>
   void find_maxima(Strip strip, size_t tokens, const uint16_t* row_bits, State& state);
+  template <Scores kKind>
+  void finish_scores(Strip strip, size_t tokens, const float* bias, const uint16_t* row_bits, State& state);
   void weigh(Strip strip, size_t from, size_t to, size_t tokens, const uint16_t* row_bits);
+  template <bool kScaled>
+  void weigh_values(Strip strip, size_t from, size_t to, size_t tokens, const uint16_t* row_bits);
   void multiply_values(const uint16_t* values, size_t from, size_t count, size_t tokens);
   void accumulate(State& state);
   void add_row_by_row(Strip strip, size_t tokens, State& state);
@@ -110,12 +132,12 @@ class Bf16Walk {
   uint16_t* values_;           // operand [slots, width]
   uint16_t* blanked_;          // likewise
   uint16_t* q_;                // [queries, depth], scaled
-  float* scores_;              // of the strip at hand, [strip, slots]
+  float* scores_;              // of the strip at hand, [strip, slots + kSides]
   float* next_scores_;         // of the strip that comes next
   uint16_t* weights_;          // [strip, slots]
   float* reference_;           // [strip], what is subtracted from scores, times log2(e)
   float* correction_;          // [strip], for what was summed before
-  float* weighed_;             // [strip, width], weighted values that state.out has yet to receive, ...
+  float* weighed_;             // [strip, width + kSides], weighted values that state.out has yet to receive, ...
   Strip waiting_;              // ... of which queries (none: empty), ...
   float* waiting_correction_;  // ... and their correction
   float* lane_sums_;           // [queries, 16]
@@ -127,9 +149,16 @@ class Bf16Walk {
   float* dim_middle_;
   float* q_sums_;        // [queries]
   float* lane_middles_;  // [queries, 16], sums of weight times middle
-  F16* opened_;          // K or V of a sparse page as numbers, ...
-  float* read_;          // ... and of one that has a form of its own
-  uint16_t* row_bits_;   // [rows, columns / 16], which slots a row sees
+  Scores score_kind_ = Scores::kPlain;
+  bool scaled_values_ = false;  // weights are to be multiplied by value_scale_
+  size_t rank_ = 0;             // of the product that belongs to the page, ...
+  size_t waiting_rank_ = 0;     // ... and to that whose weighted values wait, with ...
+  const float* waiting_sides_ = nullptr;
+  GearSides key_sides_, value_sides_;
+  float* spare_sides_;  // value_sides_.b of the page before
+  F16* opened_;         // K or V of a sparse page as numbers, ...
+  float* read_;         // ... and of one that has a form of its own
+  uint16_t* row_bits_;  // [rows, columns / 16], which slots a row sees
   float* spare_;
   Engine engine_;
 };
@@ -156,7 +185,7 @@ Bf16Walk<T, Engine>::Bf16Walk(const AttentionArgs& args, const AttentionShape& s
   scores_ = take(at_.scores);
   next_scores_ = take(at_.scores);
   weights_ = reinterpret_cast<uint16_t*>(take(at_.weights));
-  weighed_ = take(at_.strip * at_.width);
+  weighed_ = take(at_.strip * at_.weighed_stride);
   reference_ = take(64);
   correction_ = take(64);
   waiting_correction_ = take(64);
@@ -166,6 +195,14 @@ Bf16Walk<T, Engine>::Bf16Walk(const AttentionArgs& args, const AttentionShape& s
     for (float** each : {&dim_scale_, &dim_middle_}) *each = take(at_.depth);
     q_sums_ = take(at_.sums);
     lane_middles_ = take(at_.sums * 16);
+    float* factors = take(at_.factors);
+    std::fill_n(factors, at_.factors, 0.0f);
+    key_sides_.factors = reinterpret_cast<uint16_t*>(factors);
+    value_sides_.factors = key_sides_.factors + kSides * at_.depth;
+    key_sides_.a = take(kMostRank * at_.depth + 16);
+    value_sides_.a = take(kMostRank * at_.slots + 16);
+    key_sides_.b = take(kMostRank * at_.columns);
+    for (float** each : {&value_sides_.b, &spare_sides_}) *each = take(kMostRank * at_.width);
     read_ = take(round_up(at_.opened, 16));
     opened_ = reinterpret_cast<F16*>(read_);
   }
@@ -205,7 +242,7 @@ void Bf16Walk<T, Engine>::segment(uint32_t begin, uint32_t end, State& state, co
   if constexpr (kCodes) std::fill_n(lane_middles_, queries_ * 16, 0.0f);
   const auto& pages = args_.plan->pages;
   for (uint32_t page = begin; page < end; ++page) {
-    ahead_ = {};
+    ahead_ = {.wakes_tiles = Engine::kSleeps};
     if (const PageRef* next = page + 1 < end ? &pages[page + 1] : then; next != nullptr) {
       ahead_.at = reinterpret_cast<const char*>(args_.page(*next));
       ahead_.end = ahead_.at + args_.format.page_bytes(next->page);
@@ -275,11 +312,13 @@ void Bf16Walk<T, Engine>::visit(const PageRef& ref, State& state) {
   while (strip.begin < end) {
     const Strip next{strip.end, std::min(strip.end + kStrip, end)};
     const size_t half = strip.size() / 2;
-    if (args_.softcap > 0 || page.bias != nullptr) {
-      bias_and_cap(strip, tokens, page.bias);
-      find_maxima<false>(strip, tokens, row_bits, state);
-    } else {
-      find_maxima<kCodes>(strip, tokens, row_bits, state);
+    if (score_kind_ == Scores::kPlain)
+      finish_scores<Scores::kPlain>(strip, tokens, page.bias, row_bits, state);
+    else if constexpr (kCodes) {
+      if (score_kind_ == Scores::kScaled)
+        finish_scores<Scores::kScaled>(strip, tokens, page.bias, row_bits, state);
+      else
+        finish_scores<Scores::kRanked>(strip, tokens, page.bias, row_bits, state);
     }
     weigh(strip, 0, half, tokens, row_bits);
     if (next.begin < end) score(next, tokens, next_scores_);
@@ -299,53 +338,16 @@ void Bf16Walk<T, Engine>::visit(const PageRef& ref, State& state) {
 
 template <class T, class Engine>
 void Bf16Walk<T, Engine>::score(Strip strip, size_t tokens, float* scores) {
-  engine_.multiply(
-      {q_ + strip.begin * at_.depth, at_.depth, keys_, at_.depth, at_.depth, round_up(tokens, 16), scores, at_.slots},
-      strip.size(), ahead_);
-}
-
-// What `values` weigh for `count` queries, whose weights start at `from` of the strip.
-template <class T, class Engine>
-void Bf16Walk<T, Engine>::multiply_values(const uint16_t* values, size_t from, size_t count, size_t tokens) {
-  engine_.multiply(
-      {weights_ + from * at_.slots, at_.slots, values, at_.slots, round_up(tokens, 32), at_.width, weighed_, at_.width},
-      count, ahead_);
-}
-
-template <class T, class Engine>
-void Bf16Walk<T, Engine>::accumulate(State& state) {
-  for (size_t i = 0; i < waiting_.size(); ++i) {
-    const __m512 correction = _mm512_set1_ps(waiting_correction_[i]);
-    float* out = state.out + (waiting_.begin + i) * at_.width;
-    const float* weighed = weighed_ + i * at_.width;
-    for (size_t j = 0; j < at_.width; j += 16)
-      _mm512_storeu_ps(out + j, _mm512_fmadd_ps(_mm512_loadu_ps(out + j), correction, _mm512_load_ps(weighed + j)));
+  Product product{q_ + strip.begin * at_.depth, at_.depth, keys_,           at_.depth, at_.depth,
+                  round_up(tokens, 16),         scores,    at_.score_stride};
+  engine_.multiply(product, strip.size(), ahead_);
+  if constexpr (kCodes) {
+    if (rank_ == 0) return;
+    product.b = key_sides_.factors;
+    product.columns = kSides;
+    product.c = scores + at_.slots;
+    engine_.multiply(product, strip.size(), ahead_);
   }
-  waiting_ = {};
-}
-
-template <class T, class Engine>
-void Bf16Walk<T, Engine>::add_row_by_row(Strip strip, size_t tokens, State& state) {
-  for (size_t query = strip.begin; query < strip.end;) {
-    const size_t row = query / group_, end = std::min(strip.end, (row + 1) * group_), from = query - strip.begin;
-    multiply_values(blanked_for(row_bits_ + row * (at_.columns / 16), tokens), from, end - query, tokens);
-    waiting_ = {query, end};
-    std::copy_n(correction_ + from, waiting_.size(), waiting_correction_);
-    accumulate(state);
-    query = end;
-  }
-}
-
-// The page's values with zeros in the slots outside `bits`.
-template <class T, class Engine>
-const uint16_t* Bf16Walk<T, Engine>::blanked_for(const uint16_t* bits, size_t tokens) {
-  std::copy_n(values_, 2 * at_.values, blanked_);
-  for (size_t slot = 0; slot < tokens; ++slot) {
-    if ((bits[slot / 16] >> slot % 16 & 1) != 0) continue;
-    for (size_t column = 0; column < at_.width; ++column)
-      blanked_[column / 16 * at_.slots * 16 + slot / 2 * 32 + column % 16 * 2 + slot % 2] = 0;
-  }
-  return blanked_;
 }
 
 template <class T, class Engine>

@@ -4,6 +4,8 @@
 #include <limits>
 
 #include "backend/cpu/attention_testing.h"
+#include "backend/forms/gear.h"
+#include "backend/forms/sorted.h"
 #include "tensor/half.h"
 
 namespace godwit::testing {
@@ -31,6 +33,43 @@ class AttentionTest : public ::testing::TestWithParam<std::string> {
     } else {
       expect_near(got, attend_fp64(cache, queries), kTolerance);
     }
+  }
+
+  // Attention over a cache of f16 whose pages, all of them full, are then sealed.
+  void compare_sealed(const std::shared_ptr<const PageForm>& form, int rows, int32_t window) {
+    const auto dims = form->head_dim(), tokens = form->page_tokens();
+    SCOPED_TRACE(fmt::format("form {} of {} x {}, {} rows, window {}", static_cast<int>(form->kind()), dims, tokens,
+                             rows, window));
+    const KvFormat open{DType::kF16, static_cast<int>(dims), static_cast<int>(tokens)};
+    TestCache cache(*backend_, {open, 2, static_cast<int>(3 * tokens), false});
+    KvFormat& format = cache.options.format;
+    format.seals = true;
+    format.sealed_form = form;
+    cache.slab = backend_->allocate(cache.slab.bytes / open.page_bytes() * format.page_bytes()).value();
+    std::vector<float> k(dims * tokens), v(dims * tokens);
+    std::vector<int32_t> positions(tokens);
+    for (size_t head = 0; head < 2; ++head)
+      for (size_t i = 0; i < cache.slots[head].size(); i += tokens) {
+        TestCache::Slot* slots = &cache.slots[head][i];
+        for (size_t t = 0; t < tokens; ++t) {
+          positions[t] = slots[t].position;
+          for (size_t d = 0; d < dims; ++d) k[d * tokens + t] = slots[t].k[d], v[t * dims + d] = slots[t].v[d];
+        }
+        std::byte* page = cache.slab.data() + cache.refs[head][i / tokens].page * format.page_bytes();
+        form->seal({0, positions.data()}, k.data(), v.data(), page);
+        for (size_t t = 0; t < tokens; ++t)
+          for (size_t d = 0; d < dims; ++d)
+            slots[t].k[d] = form->key(page, t, d), slots[t].v[d] = form->value(page, t, d);
+      }
+    Queries queries(cache, rows, 6);
+    queries.window = window;
+    const AttentionPlan plan = cache.plan(rows);
+    Answer got;
+    AttentionArgs args = attention_args(cache, queries, plan, got);
+    args.open_slab = cache.slab.data();
+    backend_->attention(args);
+    const bool rounds = multiplies_bf16(GetParam(), DType::kF16);
+    expect_near(got, attend_fp64(cache, queries), rounds ? kBf16OperandTolerance : kTolerance);
   }
 
   // Writes `k` and `v` to the first slots of a cache of one head.
@@ -91,6 +130,26 @@ TEST_P(AttentionTest, Codes) {
     compare({format, 2, 200, false}, 20, 4, 30, 5.0f);
     compare({format, 1, 1200, false}, 130, 6);
     for (int32_t window : {0, 50}) compare({format, 2, 150, true}, 30, 4, window);
+  }
+}
+
+TEST_P(AttentionTest, Forms) {
+  for (size_t dims : {32, 64, 96, 256}) {
+    const size_t tokens = dims == 64 ? 128 : 64;
+    std::vector<std::shared_ptr<const PageForm>> forms;
+    for (size_t rank : {0, 3}) {
+      const int bits = dims % 64 == 0 ? 2 : 4;
+      const GearOptions options{.k_bits = bits, .v_bits = 4, .rank = rank, .extremes = rank};
+      forms.push_back(std::make_shared<GearForm>(dims, tokens, options));
+    }
+    for (const int bits : {4, 8}) {
+      const SortedOptions options{.k_bits = bits, .v_bits = 12 - bits, .sorts = bits == 4};
+      forms.push_back(std::make_shared<SortedForm>(dims, tokens, options));
+    }
+    for (const auto& form : forms) {
+      compare_sealed(form, 1, 0);
+      compare_sealed(form, 40, 70);
+    }
   }
 }
 

@@ -61,6 +61,11 @@ class AmxTiles {
   void dot_bf16() {
     asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kC), "i"(kA), "i"(kB));
   }
+  // The same without an object, which there must be, to keep the unit awake.
+  template <int kC, int kA, int kB>
+  static void multiply_for_nothing() {
+    asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kC), "i"(kA), "i"(kB));
+  }
   // C[m][n] += sum over k and four i of A[m][4k + i] * B[k][4n + i]; C in int32, A and B in int8.
   template <int kC, int kA, int kB>
   void dot_int8() {

@@ -17,18 +17,45 @@ uint16_t* writable(const uint16_t* at) {
   return const_cast<uint16_t*>(at);
 }
 
-// Stores the extremes of numbers[length] and replaces them by one of the others, so that codes need not reach them.
+// The first `count` places of numbers in the order that `before` says.
+template <class Before>
+void find_first(const std::vector<float>& numbers, size_t count, const Before& before, uint8_t* found) {
+  size_t have = 0;
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    size_t at = have;
+    while (at > 0 && before(i, found[at - 1])) --at;
+    if (at == count) continue;
+    have = std::min(have + 1, count);
+    std::copy_backward(found + at, found + have - 1, found + have);
+    found[at] = static_cast<uint8_t>(i);
+  }
+}
+
+// Stores the extremes of numbers[length] and replaces them by one of the others, so that codes need not reach them. Of
+// equal numbers the first are the smallest, and the last the largest.
 void take_extremes(const GearHalf& at, size_t vector, std::vector<float>& numbers, std::byte* half) {
-  std::vector<uint8_t> order(at.length);
-  std::iota(order.begin(), order.end(), uint8_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](uint8_t a, uint8_t b) { return numbers[a] < numbers[b]; });
-  const float other = numbers[order[at.extremes]];
-  for (size_t i = 0; i < 2 * at.extremes; ++i) {
-    const uint8_t place = order[i < at.extremes ? i : at.length - 1 - (i - at.extremes)];
+  const size_t n = at.extremes;
+  if (n == 0) return;
+  uint8_t least[GearForm::kMostExtremes + 1], most[GearForm::kMostExtremes];
+  find_first(
+      numbers, n + 1, [&](size_t a, size_t b) { return numbers[a] < numbers[b]; }, least);
+  find_first(
+      numbers, n, [&](size_t a, size_t b) { return numbers[a] >= numbers[b]; }, most);
+  const float other = numbers[least[n]];
+  for (size_t i = 0; i < 2 * n; ++i) {
+    const uint8_t place = i < n ? least[i] : most[i - n];
     const_cast<uint8_t*>(at.place(half, vector))[i] = place;
     writable(at.extreme(half, vector))[i] = float_to_f16(numbers[place]);
     numbers[place] = other;
   }
+}
+
+// a . b, in sums that do not wait for each other; `count` is a multiple of 32.
+double dot(const double* a, const double* b, size_t count) {
+  double sums[8] = {};
+  for (size_t i = 0; i < count; i += 8)
+    for (size_t j = 0; j < 8; ++j) sums[j] += a[i + j] * b[i + j];
+  return std::accumulate(sums, sums + 8, 0.0);
 }
 
 // Takes from left[vectors, length] the product of a column and a row that holds most of it, as stored.
@@ -36,11 +63,11 @@ void take_factor(const GearHalf& at, size_t r, std::vector<double>& left, std::b
   std::vector<double> a(at.vectors), b(at.length);
   const auto line = [&](size_t vector) { return &left[vector * at.length]; };
   const auto project = [&] {  // a := left b
-    for (size_t i = 0; i < at.vectors; ++i) a[i] = std::inner_product(b.begin(), b.end(), line(i), 0.0);
+    for (size_t i = 0; i < at.vectors; ++i) a[i] = dot(b.data(), line(i), at.length);
   };
   double most = 0;  // from the longest row on
   for (size_t i = 0; i < at.vectors; ++i) {
-    const double square = std::inner_product(line(i), line(i) + at.length, line(i), 0.0);
+    const double square = dot(line(i), line(i), at.length);
     if (square <= most) continue;
     most = square;
     std::copy_n(line(i), at.length, b.begin());
@@ -50,7 +77,7 @@ void take_factor(const GearHalf& at, size_t r, std::vector<double>& left, std::b
     std::fill(b.begin(), b.end(), 0.0);
     for (size_t i = 0; i < at.vectors; ++i)
       for (size_t j = 0; j < at.length; ++j) b[j] += a[i] * line(i)[j];
-    const double length = std::sqrt(std::inner_product(b.begin(), b.end(), b.begin(), 0.0));
+    const double length = std::sqrt(dot(b.data(), b.data(), at.length));
     for (double& x : b) x = length > 0 ? x / length : 0;
   }
   for (size_t j = 0; j < at.length; ++j) {
@@ -58,7 +85,7 @@ void take_factor(const GearHalf& at, size_t r, std::vector<double>& left, std::b
     b[j] = f16_to_float(at.b(half, r)[j]);
   }
   project();
-  const double square = std::inner_product(b.begin(), b.end(), b.begin(), 0.0);
+  const double square = dot(b.data(), b.data(), at.length);
   for (size_t i = 0; i < at.vectors; ++i) {
     const float best = square > 0 ? static_cast<float>(a[i] / square) : 0;
     writable(at.a(half, r))[i] = float_to_f16(best);

@@ -23,7 +23,7 @@ int exponent_for(float largest, float top) {
 
 SortedForm::SortedForm(size_t head_dim, size_t page_tokens, const SortedOptions& options)
     : PageForm(Kind::kSorted, head_dim, page_tokens), options_(options) {
-  GODWIT_CHECK(head_dim % 32 == 0 && head_dim <= 256 && page_tokens % 32 == 0);
+  GODWIT_CHECK(head_dim % 32 == 0 && head_dim <= 256 && page_tokens % 32 == 0 && page_tokens <= 256);
   for (int bits : {options.k_bits, options.v_bits}) GODWIT_CHECK(bits == 4 || bits == 8);
 }
 

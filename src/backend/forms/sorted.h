@@ -28,7 +28,7 @@ class SortedForm final : public PageForm {
  public:
   static constexpr size_t kBlock = 16;
 
-  // REQUIRES: head_dim is a multiple of 32, at most 256; page_tokens a multiple of 32.
+  // REQUIRES: head_dim and page_tokens are multiples of 32, at most 256.
   SortedForm(size_t head_dim, size_t page_tokens, const SortedOptions& options);
 
   static float top(int bits) { return bits == 4 ? 7.0f : 127.0f; }
