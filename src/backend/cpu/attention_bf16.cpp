@@ -23,7 +23,7 @@
 #endif
 #include <immintrin.h>
 
-HWY_PUSH_ATTRIBUTES("avx2,fma,f16c,avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx512vbmi,avx512bf16")
+HWY_PUSH_ATTRIBUTES("avx2,fma,f16c,avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bf16")
 namespace godwit::cpu {
 namespace {
 
@@ -46,6 +46,7 @@ const FormReaders& form_readers() {
 #include "backend/cpu/attention_bf16_pack_codes-inl.h"
 #include "backend/cpu/attention_bf16_pack_gear-inl.h"
 #include "backend/cpu/attention_bf16_pack_sorted-inl.h"
+#include "backend/cpu/attention_bf16_pack_sparse-inl.h"
 #include "backend/cpu/attention_bf16_product-inl.h"
 #include "backend/cpu/attention_bf16_walk-inl.h"
 // After the walk, whose members they define.

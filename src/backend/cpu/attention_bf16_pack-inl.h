@@ -22,16 +22,14 @@ bool Bf16Walk<T, Engine>::pack(const PageView& page, Visibility seen, size_t tok
     if (!page.open && args_.format.sealed_form != nullptr)
       return pack_form(page.k, tokens) || seen == Visibility::kAll || all_finite(values_, 2 * at_.values);
   }
-  const auto *k = reinterpret_cast<const Number*>(page.k), *v = reinterpret_cast<const Number*>(page.v);
-  if constexpr (kCodes) {
-    if (!page.open) k = v = opened_;
-    if (!page.open) open_sparse(PageHalf::keys(args_.format), page.k, head_dim, opened_);
+  if (kCodes && !page.open) {
+    pack_sparse(PageHalf::keys(args_.format), page.k, at_.depth, kept_, keys_, ahead_);
+    pack_sparse(PageHalf::values(args_.format), page.k, at_.slots, kept_, values_, ahead_);
+  } else {
+    const auto *k = reinterpret_cast<const Number*>(page.k), *v = reinterpret_cast<const Number*>(page.v);
+    pack_operand(k, head_dim, at_.columns, columns, at_.depth, keys_, ahead_);
+    pack_operand(v, tokens, head_dim, at_.width, at_.slots, values_, ahead_);
   }
-  pack_operand(k, head_dim, at_.columns, columns, at_.depth, keys_, ahead_);
-  if constexpr (kCodes) {
-    if (!page.open) open_sparse(PageHalf::values(args_.format), page.k, tokens, opened_);
-  }
-  pack_operand(v, tokens, head_dim, at_.width, at_.slots, values_, ahead_);
   return seen == Visibility::kAll || all_finite(values_, 2 * at_.values);
 }
 

@@ -157,8 +157,8 @@ class Bf16Walk {
   float* spare_sides_;         // value_sides_.b of the page before
   float* key_sums_ = nullptr;  // [strip, rank], of queries with factors, ...
   float* value_sums_;          // ... and of weights, of the queries that wait
-  F16* opened_;                // K or V of a sparse page as numbers, ...
-  float* read_;                // ... and of one that has a form of its own
+  float* read_;                // K or V of a page that has a form of its own, or ...
+  uint16_t* kept_;             // ... what a sparse page keeps of them
   uint16_t* row_bits_;         // [rows, columns / 16], which slots a row sees
   float* spare_;
   Engine engine_;
@@ -206,7 +206,7 @@ Bf16Walk<T, Engine>::Bf16Walk(const AttentionArgs& args, const AttentionShape& s
     for (float** each : {&value_sides_.b, &spare_sides_}) *each = take(kMostRank * at_.width);
     for (float** each : {&key_sums_, &value_sums_}) *each = take(kMostRank * at_.strip);
     read_ = take(round_up(at_.opened, 16));
-    opened_ = reinterpret_cast<F16*>(read_);
+    kept_ = reinterpret_cast<uint16_t*>(read_);
   }
   row_bits_ = reinterpret_cast<uint16_t*>(take(at_.bits));
   spare_ = next;
