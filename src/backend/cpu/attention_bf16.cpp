@@ -13,6 +13,7 @@
 #include "backend/cpu/tiles.h"
 #include "backend/forms/gear.h"
 #include "backend/forms/sorted.h"
+#include "backend/forms/product.h"
 
 #if defined(__x86_64__)
 #include <hwy/base.h>
@@ -46,11 +47,13 @@ const FormReaders& form_readers() {
 #include "backend/cpu/attention_bf16_pack_codes-inl.h"
 #include "backend/cpu/attention_bf16_pack_gear-inl.h"
 #include "backend/cpu/attention_bf16_pack_sorted-inl.h"
+#include "backend/cpu/attention_bf16_pack_product-inl.h"
 #include "backend/cpu/attention_bf16_pack_sparse-inl.h"
 #include "backend/cpu/attention_bf16_product-inl.h"
 #include "backend/cpu/attention_bf16_walk-inl.h"
 // After the walk, whose members they define.
 #include "backend/cpu/attention_bf16_pack-inl.h"
+#include "backend/cpu/attention_bf16_pack_forms-inl.h"
 #include "backend/cpu/attention_bf16_softmax-inl.h"
 #include "backend/cpu/attention_bf16_values-inl.h"
 

@@ -45,6 +45,7 @@ bool Bf16Walk<T, Engine>::pack_form(const std::byte* page, size_t tokens) {
     pack_sorted_page(static_cast<const SortedForm&>(form), page, tokens);
     return !form.any_lost(page);
   }
+  if (pack_directly(form, page, tokens)) return !form.any_lost(page);
   const auto head_dim = static_cast<size_t>(shape_.head_dim);
   form_readers().keys(form, page, read_);
   pack_operand(read_, head_dim, at_.columns, round_up(tokens, 16), at_.depth, keys_, ahead_);

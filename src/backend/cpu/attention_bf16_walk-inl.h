@@ -97,6 +97,7 @@ class Bf16Walk {
   void pack_gear_page(const GearForm& form, const std::byte* page, size_t tokens);
   void pack_sorted_page(const SortedForm& form, const std::byte* page, size_t tokens);
   void pack_lost(const PageForm& form, const std::byte* page, size_t tokens);
+  bool pack_directly(const PageForm& form, const std::byte* page, size_t tokens);
   void pack_late(const std::byte* page, size_t tokens);
   size_t value_lines(size_t tokens) const { return std::min(at_.columns, round_up(tokens, 32)); }
   void fill_slot(uint16_t* values, size_t slot, uint16_t number) const;
