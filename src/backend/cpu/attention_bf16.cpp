@@ -6,6 +6,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "backend/code_rows.h"
 #include "backend/cpu/attention_drive.h"
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/page_forms.h"
@@ -13,6 +14,7 @@
 #include "backend/cpu/tiles.h"
 #include "backend/forms/gear.h"
 #include "backend/forms/sorted.h"
+#include "backend/forms/latent.h"
 #include "backend/forms/product.h"
 
 #if defined(__x86_64__)
@@ -47,6 +49,7 @@ const FormReaders& form_readers() {
 #include "backend/cpu/attention_bf16_pack_codes-inl.h"
 #include "backend/cpu/attention_bf16_pack_gear-inl.h"
 #include "backend/cpu/attention_bf16_pack_sorted-inl.h"
+#include "backend/cpu/attention_bf16_pack_latent-inl.h"
 #include "backend/cpu/attention_bf16_pack_product-inl.h"
 #include "backend/cpu/attention_bf16_pack_sparse-inl.h"
 #include "backend/cpu/attention_bf16_product-inl.h"

@@ -1,4 +1,4 @@
-// Bf16Walk's way from pages of a ProductForm to operands. Included by attention_bf16.cpp
+// Bf16Walk's way from pages of a ProductForm and a LatentForm to operands. Included by attention_bf16.cpp
 // alone, after the walk.
 #pragma once
 
@@ -13,10 +13,37 @@ bool Bf16Walk<T, Engine>::pack_directly(const PageForm& form, const std::byte* p
       pack_product_values(product, page, at_.slots, values_, ahead_);
       break;
     }
+    case PageForm::Kind::kLatent:
+      if (!packs(static_cast<const LatentForm&>(form), page)) return false;
+      pack_latent_page(static_cast<const LatentForm&>(form), page);
+      break;
     default:
       return false;
   }
   for (size_t token = 0; token < tokens && form.any_lost(page); ++token)
     if (form.is_lost(page, token)) fill_slot(values_, token, kBf16Nan);
   return true;
+}
+
+template <class T, class Engine>
+void Bf16Walk<T, Engine>::pack_latent_page(const LatentForm& form, const std::byte* page) {
+  const uint32_t table = PageForm::table_of(page);
+  const size_t dims = form.head_dim();
+  rebuild(form.keys(), form.key_half(page), form.k_columns(table));
+  turn_latent_keys(form, page, read_);
+  pack_operand(read_, dims, at_.columns, at_.columns, at_.depth, keys_, ahead_);
+  rebuild(form.values(), form.value_half(page), form.v_columns(table));
+  pack_latent_values(read_, dims, at_.slots, values_, ahead_);
+}
+
+// The numbers of a half, [head_dim, page_tokens], become read_.
+template <class T, class Engine>
+void Bf16Walk<T, Engine>::rebuild(const LatentHalf& at, const std::byte* half, const uint16_t* columns) {
+  const size_t depth = round_up(at.kept, 32);
+  load_latent_scales(at, at.scale(half), 1, depth, dim_scale_);
+  load_latent_scales(at, at.middle(half), 0, depth, dim_middle_);
+  pack_coordinates(at, half, dim_scale_, dim_middle_, depth, coordinates_, ahead_);
+  Ahead nothing;  // fetching would be in the way of the basis, which comes from the second cache
+  engine_.multiply({columns, at_.depth, coordinates_, depth, depth, at_.columns, read_, at_.columns},
+                   static_cast<size_t>(shape_.head_dim), nothing);
 }

@@ -48,6 +48,10 @@ class Bf16Walk {
   // What products of queries and keys need to be scores: nothing, scale and middle of a token, or key_sides_.
   enum class Scores : uint8_t { kPlain, kScaled, kRanked };
 
+  // Products that rebuild pages have more rows than there may be queries.
+  static bool rebuilds(const KvFormat& format) {
+    return kCodes && format.sealed_form != nullptr && format.sealed_form->kind() == PageForm::Kind::kLatent;
+  }
   static size_t round_up(size_t n, size_t multiple) { return (n + multiple - 1) / multiple * multiple; }
 
   // Sizes in elements; all buffers are whole cache lines.
@@ -70,7 +74,7 @@ class Bf16Walk {
           sides(kCodes ? kMostRank * (depth + slots + columns + 2 * width + 2 * strip) + 2 * 16 : 0),
           opened(kCodes ? static_cast<size_t>(shape.head_dim) * static_cast<size_t>(shape.page_tokens) : 0),
           floats(keys + 2 * values + q + 2 * scores + weights + strip * width + 3 * 64 + sums * 16 + bits + scales +
-                 factors + sides + round_up(opened, 16) + (kCodes ? sums * 17 : 0) +
+                 factors + sides + round_up(opened, 16) + (kCodes ? keys + sums * 17 : 0) +
                  2 * State::floats(queries, width)) {}
 
     size_t depth, columns, slots, width, strip;
@@ -98,6 +102,8 @@ class Bf16Walk {
   void pack_sorted_page(const SortedForm& form, const std::byte* page, size_t tokens);
   void pack_lost(const PageForm& form, const std::byte* page, size_t tokens);
   bool pack_directly(const PageForm& form, const std::byte* page, size_t tokens);
+  void pack_latent_page(const LatentForm& form, const std::byte* page);
+  void rebuild(const LatentHalf& at, const std::byte* half, const uint16_t* columns);
   void pack_late(const std::byte* page, size_t tokens);
   size_t value_lines(size_t tokens) const { return std::min(at_.columns, round_up(tokens, 32)); }
   void fill_slot(uint16_t* values, size_t slot, uint16_t number) const;
@@ -160,6 +166,7 @@ class Bf16Walk {
   float* value_sums_;          // ... and of weights, of the queries that wait
   float* read_;                // K or V of a page that has a form of its own, or ...
   uint16_t* kept_;             // ... what a sparse page keeps of them
+  uint16_t* coordinates_;      // of a LatentForm's page, operand [depth, columns]
   uint16_t* row_bits_;         // [rows, columns / 16], which slots a row sees
   float* spare_;
   Engine engine_;
@@ -175,7 +182,7 @@ Bf16Walk<T, Engine>::Bf16Walk(const AttentionArgs& args, const AttentionShape& s
       queries_(static_cast<size_t>(rows_) * group_),
       at_(shape, queries_),
       positions_(reinterpret_cast<const int32_t*>(args.positions.data) + block.row_begin),
-      engine_(queries_) {
+      engine_(rebuilds(args.format) ? 16 : queries_) {
   lowest_ = *std::min_element(positions_, positions_ + rows_);
   highest_ = *std::max_element(positions_, positions_ + rows_);
   float* next = scratch;
@@ -208,6 +215,7 @@ Bf16Walk<T, Engine>::Bf16Walk(const AttentionArgs& args, const AttentionShape& s
     for (float** each : {&key_sums_, &value_sums_}) *each = take(kMostRank * at_.strip);
     read_ = take(round_up(at_.opened, 16));
     kept_ = reinterpret_cast<uint16_t*>(read_);
+    coordinates_ = reinterpret_cast<uint16_t*>(take(at_.keys));
   }
   row_bits_ = reinterpret_cast<uint16_t*>(take(at_.bits));
   spare_ = next;
