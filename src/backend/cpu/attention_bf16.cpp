@@ -16,6 +16,7 @@
 #include "backend/forms/sorted.h"
 #include "backend/forms/latent.h"
 #include "backend/forms/product.h"
+#include "backend/forms/thin.h"
 
 #if defined(__x86_64__)
 #include <hwy/base.h>
@@ -52,6 +53,7 @@ const FormReaders& form_readers() {
 #include "backend/cpu/attention_bf16_pack_latent-inl.h"
 #include "backend/cpu/attention_bf16_pack_product-inl.h"
 #include "backend/cpu/attention_bf16_pack_sparse-inl.h"
+#include "backend/cpu/attention_bf16_pack_thin-inl.h"
 #include "backend/cpu/attention_bf16_product-inl.h"
 #include "backend/cpu/attention_bf16_walk-inl.h"
 // After the walk, whose members they define.

@@ -1,4 +1,4 @@
-// Bf16Walk's way from pages of a ProductForm and a LatentForm to operands. Included by attention_bf16.cpp
+// Bf16Walk's way from pages of a ThinForm, a ProductForm and a LatentForm to operands. Included by attention_bf16.cpp
 // alone, after the walk.
 #pragma once
 
@@ -6,6 +6,9 @@
 template <class T, class Engine>
 bool Bf16Walk<T, Engine>::pack_directly(const PageForm& form, const std::byte* page, size_t tokens) {
   switch (form.kind()) {
+    case PageForm::Kind::kThin:
+      pack_thin_page(static_cast<const ThinForm&>(form), page);
+      break;
     case PageForm::Kind::kProduct: {
       const auto& product = static_cast<const ProductForm&>(form);
       if (!packs(product)) return false;
@@ -23,6 +26,13 @@ bool Bf16Walk<T, Engine>::pack_directly(const PageForm& form, const std::byte* p
   for (size_t token = 0; token < tokens && form.any_lost(page); ++token)
     if (form.is_lost(page, token)) fill_slot(values_, token, kBf16Nan);
   return true;
+}
+
+template <class T, class Engine>
+void Bf16Walk<T, Engine>::pack_thin_page(const ThinForm& form, const std::byte* page) {
+  pack_thin_keys(form, page, at_.depth, keys_, ahead_);
+  pack_operand(reinterpret_cast<const F16*>(form.v_numbers(page)), at_.columns, form.head_dim(), at_.width, at_.slots,
+               values_, ahead_);
 }
 
 template <class T, class Engine>

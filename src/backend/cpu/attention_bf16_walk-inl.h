@@ -102,6 +102,7 @@ class Bf16Walk {
   void pack_sorted_page(const SortedForm& form, const std::byte* page, size_t tokens);
   void pack_lost(const PageForm& form, const std::byte* page, size_t tokens);
   bool pack_directly(const PageForm& form, const std::byte* page, size_t tokens);
+  void pack_thin_page(const ThinForm& form, const std::byte* page);
   void pack_latent_page(const LatentForm& form, const std::byte* page);
   void rebuild(const LatentHalf& at, const std::byte* half, const uint16_t* columns);
   void pack_late(const std::byte* page, size_t tokens);
