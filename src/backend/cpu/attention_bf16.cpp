@@ -13,9 +13,9 @@
 #include "backend/cpu/page_layout.h"
 #include "backend/cpu/tiles.h"
 #include "backend/forms/gear.h"
-#include "backend/forms/sorted.h"
 #include "backend/forms/latent.h"
 #include "backend/forms/product.h"
+#include "backend/forms/sorted.h"
 #include "backend/forms/thin.h"
 
 #if defined(__x86_64__)
@@ -49,9 +49,9 @@ const FormReaders& form_readers() {
 #include "backend/cpu/attention_bf16_math-inl.h"
 #include "backend/cpu/attention_bf16_pack_codes-inl.h"
 #include "backend/cpu/attention_bf16_pack_gear-inl.h"
-#include "backend/cpu/attention_bf16_pack_sorted-inl.h"
 #include "backend/cpu/attention_bf16_pack_latent-inl.h"
 #include "backend/cpu/attention_bf16_pack_product-inl.h"
+#include "backend/cpu/attention_bf16_pack_sorted-inl.h"
 #include "backend/cpu/attention_bf16_pack_sparse-inl.h"
 #include "backend/cpu/attention_bf16_pack_thin-inl.h"
 #include "backend/cpu/attention_bf16_product-inl.h"

@@ -45,7 +45,7 @@ bool Bf16Walk<T, Engine>::pack_form(const std::byte* page, size_t tokens) {
     pack_sorted_page(static_cast<const SortedForm&>(form), page, tokens);
     return !form.any_lost(page);
   }
-  if (pack_directly(form, page, tokens)) return !form.any_lost(page);
+  if (pack_keys_directly(form, page)) return !form.any_lost(page);
   const auto head_dim = static_cast<size_t>(shape_.head_dim);
   form_readers().keys(form, page, read_);
   pack_operand(read_, head_dim, at_.columns, round_up(tokens, 16), at_.depth, keys_, ahead_);
@@ -87,12 +87,16 @@ void Bf16Walk<T, Engine>::pack_lost(const PageForm& form, const std::byte* page,
     if (form.is_lost(page, token)) fill_slot(values_, token, kBf16Nan);
 }
 
-// What need not be there before the products of keys: numbers that are stored one by one, and which the processor
-// would have to wait for.
+// What need not be there before the products of keys: values, or of gear's the numbers that are stored one by one, and
+// which the processor would have to wait for.
 template <class T, class Engine>
 void Bf16Walk<T, Engine>::pack_late(const std::byte* page, size_t tokens) {
-  const auto& form = static_cast<const GearForm&>(*args_.format.sealed_form);
-  put_extremes(form.values(), page + form.k_bytes(), value_lines(tokens), at_.slots, value_sides_, values_);
+  const PageForm& form = *args_.format.sealed_form;
+  if (form.kind() == PageForm::Kind::kGear)
+    put_extremes(static_cast<const GearForm&>(form).values(), page + form.k_bytes(), value_lines(tokens), at_.slots,
+                 value_sides_, values_);
+  else
+    pack_values_directly(form, page);
   pack_lost(form, page, tokens);
 }
 

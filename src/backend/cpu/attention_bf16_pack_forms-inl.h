@@ -2,48 +2,41 @@
 // alone, after the walk.
 #pragma once
 
-// False: the page goes by way of fp32.
+// False: the page goes by way of fp32. Its values come later, by pack_values_directly(): the tile unit then sleeps
+// less.
 template <class T, class Engine>
-bool Bf16Walk<T, Engine>::pack_directly(const PageForm& form, const std::byte* page, size_t tokens) {
-  switch (form.kind()) {
-    case PageForm::Kind::kThin:
-      pack_thin_page(static_cast<const ThinForm&>(form), page);
-      break;
-    case PageForm::Kind::kProduct: {
-      const auto& product = static_cast<const ProductForm&>(form);
-      if (!packs(product)) return false;
-      pack_product_keys(product, page, at_.depth, keys_, ahead_);
-      pack_product_values(product, page, at_.slots, values_, ahead_);
-      break;
-    }
-    case PageForm::Kind::kLatent:
-      if (!packs(static_cast<const LatentForm&>(form), page)) return false;
-      pack_latent_page(static_cast<const LatentForm&>(form), page);
-      break;
-    default:
-      return false;
+bool Bf16Walk<T, Engine>::pack_keys_directly(const PageForm& form, const std::byte* page) {
+  if (form.kind() == PageForm::Kind::kThin) {
+    pack_thin_keys(static_cast<const ThinForm&>(form), page, at_.depth, keys_, ahead_);
+  } else if (form.kind() == PageForm::Kind::kProduct) {
+    const auto& product = static_cast<const ProductForm&>(form);
+    if (!packs(product)) return false;
+    pack_product_keys(product, page, at_.depth, keys_, ahead_);
+  } else if (form.kind() == PageForm::Kind::kLatent) {
+    const auto& latent = static_cast<const LatentForm&>(form);
+    if (!packs(latent, page)) return false;
+    rebuild(latent.keys(), latent.key_half(page), latent.k_columns(PageForm::table_of(page)));
+    turn_latent_keys(latent, page, read_);
+    pack_operand(read_, form.head_dim(), at_.columns, at_.columns, at_.depth, keys_, ahead_);
+  } else {
+    return false;
   }
-  for (size_t token = 0; token < tokens && form.any_lost(page); ++token)
-    if (form.is_lost(page, token)) fill_slot(values_, token, kBf16Nan);
+  late_ = true;
   return true;
 }
 
 template <class T, class Engine>
-void Bf16Walk<T, Engine>::pack_thin_page(const ThinForm& form, const std::byte* page) {
-  pack_thin_keys(form, page, at_.depth, keys_, ahead_);
-  pack_operand(reinterpret_cast<const F16*>(form.v_numbers(page)), at_.columns, form.head_dim(), at_.width, at_.slots,
-               values_, ahead_);
-}
-
-template <class T, class Engine>
-void Bf16Walk<T, Engine>::pack_latent_page(const LatentForm& form, const std::byte* page) {
-  const uint32_t table = PageForm::table_of(page);
-  const size_t dims = form.head_dim();
-  rebuild(form.keys(), form.key_half(page), form.k_columns(table));
-  turn_latent_keys(form, page, read_);
-  pack_operand(read_, dims, at_.columns, at_.columns, at_.depth, keys_, ahead_);
-  rebuild(form.values(), form.value_half(page), form.v_columns(table));
-  pack_latent_values(read_, dims, at_.slots, values_, ahead_);
+void Bf16Walk<T, Engine>::pack_values_directly(const PageForm& form, const std::byte* page) {
+  if (form.kind() == PageForm::Kind::kThin) {
+    const auto* numbers = reinterpret_cast<const F16*>(static_cast<const ThinForm&>(form).v_numbers(page));
+    pack_operand(numbers, at_.columns, form.head_dim(), at_.width, at_.slots, values_, ahead_);
+  } else if (form.kind() == PageForm::Kind::kProduct) {
+    pack_product_values(static_cast<const ProductForm&>(form), page, at_.slots, values_, ahead_);
+  } else {
+    const auto& latent = static_cast<const LatentForm&>(form);
+    rebuild(latent.values(), latent.value_half(page), latent.v_columns(PageForm::table_of(page)));
+    pack_latent_values(read_, form.head_dim(), at_.slots, values_, ahead_);
+  }
 }
 
 // The numbers of a half, [head_dim, page_tokens], become read_.

@@ -101,9 +101,8 @@ class Bf16Walk {
   void pack_gear_page(const GearForm& form, const std::byte* page, size_t tokens);
   void pack_sorted_page(const SortedForm& form, const std::byte* page, size_t tokens);
   void pack_lost(const PageForm& form, const std::byte* page, size_t tokens);
-  bool pack_directly(const PageForm& form, const std::byte* page, size_t tokens);
-  void pack_thin_page(const ThinForm& form, const std::byte* page);
-  void pack_latent_page(const LatentForm& form, const std::byte* page);
+  bool pack_keys_directly(const PageForm& form, const std::byte* page);
+  void pack_values_directly(const PageForm& form, const std::byte* page);
   void rebuild(const LatentHalf& at, const std::byte* half, const uint16_t* columns);
   void pack_late(const std::byte* page, size_t tokens);
   size_t value_lines(size_t tokens) const { return std::min(at_.columns, round_up(tokens, 32)); }
