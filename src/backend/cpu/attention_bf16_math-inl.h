@@ -41,27 +41,20 @@ HWY_INLINE __m512 tanh_full(__m512 x) {
   return _mm512_or_ps(magnitude, _mm512_and_ps(x, _mm512_set1_ps(-0.0f)));
 }
 
-// The largest lane, or the sum of the lanes, of each of 16 vectors; in an order that is the same for each.
-struct Maximum {
-  HWY_INLINE static __m512 of(__m512 a, __m512 b) { return _mm512_max_ps(a, b); }
-};
-struct Sum {
-  HWY_INLINE static __m512 of(__m512 a, __m512 b) { return _mm512_add_ps(a, b); }
-};
-template <class Together>
-HWY_INLINE __m512 lanes_together(const __m512* rows) {
-  __m512 two[8], four[4], eight[2];  // lanes hold as many together, for 2, 4 and 8 rows
+// The largest lane of each of 16 vectors.
+HWY_INLINE __m512 lane_maxima(const __m512* rows) {
+  __m512 two[8], four[4], eight[2];  // lanes hold maxima of as many, for 2, 4 and 8 rows
   for (int i = 0; i < 8; ++i)
-    two[i] = Together::of(_mm512_unpacklo_ps(rows[2 * i], rows[2 * i + 1]),
-                          _mm512_unpackhi_ps(rows[2 * i], rows[2 * i + 1]));
+    two[i] = _mm512_max_ps(_mm512_unpacklo_ps(rows[2 * i], rows[2 * i + 1]),
+                           _mm512_unpackhi_ps(rows[2 * i], rows[2 * i + 1]));
   for (int i = 0; i < 4; ++i) {
     const __m512d a = _mm512_castps_pd(two[2 * i]), b = _mm512_castps_pd(two[2 * i + 1]);
-    four[i] = Together::of(_mm512_castpd_ps(_mm512_unpacklo_pd(a, b)), _mm512_castpd_ps(_mm512_unpackhi_pd(a, b)));
+    four[i] = _mm512_max_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(a, b)), _mm512_castpd_ps(_mm512_unpackhi_pd(a, b)));
   }
   for (int i = 0; i < 2; ++i)
-    eight[i] = Together::of(_mm512_shuffle_f32x4(four[2 * i], four[2 * i + 1], 0x44),
-                            _mm512_shuffle_f32x4(four[2 * i], four[2 * i + 1], 0xee));
-  return Together::of(_mm512_shuffle_f32x4(eight[0], eight[1], 0x88), _mm512_shuffle_f32x4(eight[0], eight[1], 0xdd));
+    eight[i] = _mm512_max_ps(_mm512_shuffle_f32x4(four[2 * i], four[2 * i + 1], 0x44),
+                             _mm512_shuffle_f32x4(four[2 * i], four[2 * i + 1], 0xee));
+  return _mm512_max_ps(_mm512_shuffle_f32x4(eight[0], eight[1], 0x88), _mm512_shuffle_f32x4(eight[0], eight[1], 0xdd));
 }
 
 // bf16 of `low` in the lower half, of `high` in the upper half.

@@ -57,13 +57,11 @@ bool Bf16Walk<T, Engine>::pack_form(const std::byte* page, size_t tokens) {
 template <class T, class Engine>
 void Bf16Walk<T, Engine>::pack_gear_page(const GearForm& form, const std::byte* page, size_t tokens) {
   rank_ = form.keys().rank;
-  late_ = true;
   if (rank_ > 0) score_kind_ = Scores::kRanked;
   std::swap(value_sides_.b, spare_sides_);  // what waits still reads the last page's
-  const std::byte* keys = page + form.head_bytes();
-  pack_gear(form.keys(), keys, form.head_dim(), at_.depth, key_sides_, keys_, ahead_);
-  put_extremes(form.keys(), keys, form.head_dim(), at_.depth, key_sides_, keys_);
+  pack_gear(form.keys(), page + form.head_bytes(), form.head_dim(), at_.depth, key_sides_, keys_, ahead_);
   pack_gear(form.values(), page + form.k_bytes(), value_lines(tokens), at_.slots, value_sides_, values_, ahead_);
+  pack_lost(form, page, tokens);
 }
 
 template <class T, class Engine>
@@ -87,16 +85,11 @@ void Bf16Walk<T, Engine>::pack_lost(const PageForm& form, const std::byte* page,
     if (form.is_lost(page, token)) fill_slot(values_, token, kBf16Nan);
 }
 
-// What need not be there before the products of keys: values, or of gear's the numbers that are stored one by one, and
-// which the processor would have to wait for.
+// What need not be there before the products of keys: the values.
 template <class T, class Engine>
 void Bf16Walk<T, Engine>::pack_late(const std::byte* page, size_t tokens) {
   const PageForm& form = *args_.format.sealed_form;
-  if (form.kind() == PageForm::Kind::kGear)
-    put_extremes(static_cast<const GearForm&>(form).values(), page + form.k_bytes(), value_lines(tokens), at_.slots,
-                 value_sides_, values_);
-  else
-    pack_values_directly(form, page);
+  pack_values_directly(form, page);
   pack_lost(form, page, tokens);
 }
 

@@ -83,11 +83,23 @@ HWY_INLINE __m512i pair_numbers(const float* scale, const float* middle) {
                  _mm512_fmadd_ps(levels, _mm512_set1_ps(scale[1]), _mm512_set1_ps(middle[1])));
 }
 
-// What pair_numbers() has for the lowest field of each word. Words are of the first line and of the second in turn.
+// The same of 2 bits and of eight lines, four numbers of each.
+HWY_INLINE __m512i eight_lines_numbers(const float* scale, const float* middle) {
+  const __m512 levels = _mm512_load_ps(kLevels.two_wide.data());
+  const __m512i low = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
+  const __m512i high = _mm512_setr_epi32(4, 4, 4, 4, 5, 5, 5, 5, 6, 6, 6, 6, 7, 7, 7, 7);
+  const __m512 scales = _mm512_castps256_ps512(_mm256_loadu_ps(scale));
+  const __m512 middles = _mm512_castps256_ps512(_mm256_loadu_ps(middle));
+  return to_bf16(_mm512_fmadd_ps(levels, _mm512_permutexvar_ps(low, scales), _mm512_permutexvar_ps(low, middles)),
+                 _mm512_fmadd_ps(levels, _mm512_permutexvar_ps(high, scales), _mm512_permutexvar_ps(high, middles)));
+}
+
+// What such a table has for the lowest field of each word. Words are of two lines in turn, whose numbers begin at
+// `first` and at `second`.
 template <int kBits>
-HWY_INLINE __m512i lowest_numbers(__m512i words, __m512i numbers) {
-  const __m512i field = _mm512_set1_epi16((1 << kBits) - 1), second = _mm512_set1_epi32(16 << 16);
-  const __m512i index = _mm512_ternarylogic_epi64(words, field, second, 0xea);  // words & field | second
+HWY_INLINE __m512i lowest_numbers(__m512i words, __m512i numbers, int first = 0, int second = 16) {
+  const __m512i field = _mm512_set1_epi16((1 << kBits) - 1), begin = _mm512_set1_epi32(first | second << 16);
+  const __m512i index = _mm512_ternarylogic_epi64(words, field, begin, 0xea);  // words & field | begin
   return _mm512_permutexvar_epi16(index, numbers);
 }
 

@@ -2,16 +2,15 @@
 // Included by attention_bf16.cpp alone, after the walk.
 #pragma once
 
-// 16 scores of a query's products. `key_sums` are those of the query.
+// 16 scores of a query's products, which begin at `scores`.
 template <class T, class Engine>
 template <typename Bf16Walk<T, Engine>::Scores kKind>
-HWY_INLINE __m512 Bf16Walk<T, Engine>::score_at(const float* scores, size_t t, __m512 q_sum,
-                                                const float* key_sums) const {
+HWY_INLINE __m512 Bf16Walk<T, Engine>::score_at(const float* scores, size_t t, __m512 q_sum) const {
   __m512 s = _mm512_load_ps(scores + t);
   if constexpr (kKind == Scores::kScaled)
     return _mm512_fmadd_ps(s, _mm512_load_ps(key_scale_ + t), _mm512_mul_ps(_mm512_load_ps(key_middle_ + t), q_sum));
   for (size_t r = 0; kKind == Scores::kRanked && r < rank_; ++r)
-    s = _mm512_fmadd_ps(_mm512_set1_ps(key_sums[r]), _mm512_load_ps(key_sides_.b + r * at_.columns + t), s);
+    s = _mm512_fmadd_ps(_mm512_set1_ps(scores[at_.slots + r]), _mm512_load_ps(key_sides_.b + r * at_.columns + t), s);
   return s;
 }
 
@@ -21,11 +20,10 @@ void Bf16Walk<T, Engine>::bias_and_cap(Strip strip, size_t tokens, const float* 
   const __m512 cap = _mm512_set1_ps(args_.softcap);
   const __m512 inverse = _mm512_set1_ps(args_.softcap > 0 ? 1.0f / args_.softcap : 0.0f);
   for (size_t i = 0; i < strip.size(); ++i) {
-    float* scores = scores_ + i * at_.slots;
+    float* scores = scores_ + i * at_.score_stride;
     const __m512 q_sum = _mm512_set1_ps(kKind == Scores::kScaled ? q_sums_[strip.begin + i] : 0.0f);
-    const float* key_sums = key_sums_ + i * rank_;
     for (size_t t = 0; t < tokens; t += 16) {
-      __m512 s = score_at<kKind>(scores, t, q_sum, key_sums);
+      __m512 s = score_at<kKind>(scores, t, q_sum);
       if (args_.softcap > 0) s = _mm512_mul_ps(cap, tanh_full(_mm512_mul_ps(s, inverse)));
       if (bias != nullptr) s = _mm512_add_ps(s, _mm512_loadu_ps(bias + t));
       _mm512_store_ps(scores + t, s);
@@ -43,20 +41,19 @@ void Bf16Walk<T, Engine>::find_maxima(Strip strip, size_t tokens, const uint16_t
     const size_t count = std::min<size_t>(16, strip.size() - begin);
     __m512 tops[16];
     for (size_t i = 0; i < count; ++i) {
-      float* scores = scores_ + (begin + i) * at_.slots;
+      float* scores = scores_ + (begin + i) * at_.score_stride;
       const __m512 q_sum = _mm512_set1_ps(kKind == Scores::kScaled ? q_sums_[strip.begin + begin + i] : 0.0f);
-      const float* key_sums = key_sums_ + (begin + i) * rank_;
       __m512 top = never;
       if (row_bits == nullptr) {
         for (size_t t = 0; t < tokens; t += 16) {
-          const __m512 s = score_at<kKind>(scores, t, q_sum, key_sums);
+          const __m512 s = score_at<kKind>(scores, t, q_sum);
           if (kKind != Scores::kPlain) _mm512_store_ps(scores + t, s);
           top = _mm512_max_ps(top, s);
         }
       } else {
         const uint16_t* bits = row_bits + (strip.begin + begin + i) / group_ * (at_.columns / 16);
         for (size_t t = 0; t < tokens; t += 16) {
-          const __m512 s = _mm512_mask_blend_ps(bits[t / 16], never, score_at<kKind>(scores, t, q_sum, key_sums));
+          const __m512 s = _mm512_mask_blend_ps(bits[t / 16], never, score_at<kKind>(scores, t, q_sum));
           _mm512_store_ps(scores + t, s);
           top = _mm512_max_ps(top, s);
         }
@@ -64,7 +61,7 @@ void Bf16Walk<T, Engine>::find_maxima(Strip strip, size_t tokens, const uint16_t
       tops[i] = top;
     }
     for (size_t i = count; i < 16; ++i) tops[i] = never;
-    const __m512 page = lanes_together<Maximum>(tops);
+    const __m512 page = lane_maxima(tops);
     float* maxima = state.max + strip.begin + begin;
     const auto mask = static_cast<__mmask16>((1u << count) - 1);
     const __m512 old = _mm512_mask_loadu_ps(never, mask, maxima);
@@ -82,9 +79,6 @@ template <class T, class Engine>
 template <typename Bf16Walk<T, Engine>::Scores kKind>
 void Bf16Walk<T, Engine>::finish_scores(Strip strip, size_t tokens, const float* bias, const uint16_t* row_bits,
                                         State& state) {
-  if constexpr (kKind == Scores::kRanked)
-    sum_with_factors(q_ + strip.begin * at_.depth, at_.depth, strip.size(), key_sides_.factors, at_.depth, at_.depth,
-                     rank_, key_sums_);
   if (args_.softcap <= 0 && bias == nullptr) return find_maxima<kKind>(strip, tokens, row_bits, state);
   bias_and_cap<kKind>(strip, tokens, bias);
   find_maxima<Scores::kPlain>(strip, tokens, row_bits, state);
@@ -106,7 +100,7 @@ void Bf16Walk<T, Engine>::weigh_values(Strip strip, size_t from, size_t to, size
   const auto ones = (__m512bh)_mm512_set1_epi16(kBf16One);
   const __m512 log2e = _mm512_set1_ps(kLog2E);
   for (size_t i = from; i < to; ++i) {
-    const float* scores = scores_ + i * at_.slots;
+    const float* scores = scores_ + i * at_.score_stride;
     uint16_t* weights = weights_ + i * at_.slots;
     const uint16_t* bits = row_bits == nullptr ? nullptr : row_bits + (strip.begin + i) / group_ * (at_.columns / 16);
     const __m512 reference = _mm512_set1_ps(reference_[i]);

@@ -5,15 +5,17 @@
 // What `values` weigh for `count` queries, whose weights start at `from` of the strip.
 template <class T, class Engine>
 void Bf16Walk<T, Engine>::multiply_values(const uint16_t* values, size_t from, size_t count, size_t tokens) {
-  engine_.multiply(
-      {weights_ + from * at_.slots, at_.slots, values, at_.slots, round_up(tokens, 32), at_.width, weighed_, at_.width},
-      count, ahead_);
+  Product product{weights_ + from * at_.slots, at_.slots, values,   at_.slots,
+                  round_up(tokens, 32),        at_.width, weighed_, at_.weighed_stride};
+  engine_.multiply(product, count, ahead_);
   if constexpr (kCodes) {
     waiting_rank_ = rank_;
     waiting_sides_ = value_sides_.b;
-    if (rank_ > 0)
-      sum_with_factors(weights_ + from * at_.slots, at_.slots, count, value_sides_.factors, at_.slots,
-                       round_up(tokens, 32), rank_, value_sums_);
+    if (rank_ == 0) return;
+    product.b = value_sides_.factors;
+    product.columns = kSides;
+    product.c = weighed_ + at_.width;
+    engine_.multiply(product, count, ahead_);
   }
 }
 
@@ -22,11 +24,11 @@ void Bf16Walk<T, Engine>::accumulate(State& state) {
   for (size_t i = 0; i < waiting_.size(); ++i) {
     const __m512 correction = _mm512_set1_ps(waiting_correction_[i]);
     float* out = state.out + (waiting_.begin + i) * at_.width;
-    const float* weighed = weighed_ + i * at_.width;
+    const float* weighed = weighed_ + i * at_.weighed_stride;
     for (size_t j = 0; j < at_.width; j += 16) {
       __m512 sum = _mm512_load_ps(weighed + j);
       for (size_t r = 0; kCodes && r < waiting_rank_; ++r)
-        sum = _mm512_fmadd_ps(_mm512_set1_ps(value_sums_[i * waiting_rank_ + r]),
+        sum = _mm512_fmadd_ps(_mm512_set1_ps(weighed[at_.width + r]),
                               _mm512_load_ps(waiting_sides_ + r * at_.width + j), sum);
       _mm512_storeu_ps(out + j, _mm512_fmadd_ps(_mm512_loadu_ps(out + j), correction, sum));
     }

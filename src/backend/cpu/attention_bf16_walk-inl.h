@@ -44,6 +44,7 @@ class Bf16Walk {
   static constexpr size_t kStrip = Engine::kStrip;
   static constexpr bool kCodes = std::is_same_v<T, Codes>;
   static constexpr size_t kMostRank = kCodes ? GearForm::kMostRank : 0;
+  static constexpr size_t kSides = kCodes ? GearSides::kColumns : 0;  // columns of products for sums with factors
 
   // What products of queries and keys need to be scores: nothing, scale and middle of a token, or key_sides_.
   enum class Scores : uint8_t { kPlain, kScaled, kRanked };
@@ -61,23 +62,25 @@ class Bf16Walk {
           columns(static_cast<size_t>(shape.page_tokens)),
           slots(round_up(columns, 32)),
           width(Bf16Walk::width(shape)),
+          score_stride(slots + kSides),
+          weighed_stride(width + kSides),
           strip(round_up(kStrip, 16)),
           keys(depth * columns / 2),
           values(slots * width / 2),
           q(round_up(queries, kStrip) * depth / 2 + 16 * depth / 2),
-          scores(strip * slots),
+          scores(strip * score_stride),
           weights((strip + 16) * slots / 2),
           bits(round_up(queries * columns / 16, 32) / 2),
           sums(round_up(queries, 16)),
           scales(kCodes ? 4 * slots + 2 * depth : 0),
-          factors(kMostRank * (depth + slots) / 2),
-          sides(kCodes ? kMostRank * (depth + slots + columns + 2 * width + 2 * strip) + 2 * 16 : 0),
+          factors(kSides * (depth + slots) / 2),
+          sides(kCodes ? kMostRank * (depth + slots + columns + 2 * width) + 2 * 16 : 0),
           opened(kCodes ? static_cast<size_t>(shape.head_dim) * static_cast<size_t>(shape.page_tokens) : 0),
-          floats(keys + 2 * values + q + 2 * scores + weights + strip * width + 3 * 64 + sums * 16 + bits + scales +
-                 factors + sides + round_up(opened, 16) + (kCodes ? keys + sums * 17 : 0) +
+          floats(keys + 2 * values + q + 2 * scores + weights + strip * weighed_stride + 3 * 64 + sums * 16 + bits +
+                 scales + factors + sides + round_up(opened, 16) + (kCodes ? keys + sums * 17 : 0) +
                  2 * State::floats(queries, width)) {}
 
-    size_t depth, columns, slots, width, strip;
+    size_t depth, columns, slots, width, score_stride, weighed_stride, strip;
     size_t keys, values, q, scores, weights, bits, sums, scales, factors, sides, opened, floats;  // floats' worth
   };
 
@@ -109,7 +112,7 @@ class Bf16Walk {
   void fill_slot(uint16_t* values, size_t slot, uint16_t number) const;
   void score(Strip strip, size_t tokens, float* scores);
   template <Scores kKind>
-  __m512 score_at(const float* scores, size_t t, __m512 q_sum, const float* key_sums) const;
+  __m512 score_at(const float* scores, size_t t, __m512 q_sum) const;
   template <Scores kKind>
   void bias_and_cap(Strip strip, size_t tokens, const float* bias);
   template <Scores kKind>
@@ -137,12 +140,12 @@ class Bf16Walk {
   uint16_t* values_;           // operand [slots, width]
   uint16_t* blanked_;          // likewise
   uint16_t* q_;                // [queries, depth], scaled
-  float* scores_;              // of the strip at hand, [strip, slots]
+  float* scores_;              // of the strip at hand, [strip, slots + kSides]
   float* next_scores_;         // of the strip that comes next
   uint16_t* weights_;          // [strip, slots]
   float* reference_;           // [strip], what is subtracted from scores, times log2(e)
   float* correction_;          // [strip], for what was summed before
-  float* weighed_;             // [strip, width], weighted values that state.out has yet to receive, ...
+  float* weighed_;             // [strip, width + kSides], weighted values that state.out has yet to receive, ...
   Strip waiting_;              // ... of which queries (none: empty), ...
   float* waiting_correction_;  // ... and their correction
   float* lane_sums_;           // [queries, 16]
@@ -155,19 +158,17 @@ class Bf16Walk {
   float* q_sums_;        // [queries]
   float* lane_middles_;  // [queries, 16], sums of weight times middle
   Scores score_kind_ = Scores::kPlain;
-  bool scaled_values_ = false;  // weights are to be multiplied by value_scale_
   bool late_ = false;           // pack_late() is to be called
+  bool scaled_values_ = false;  // weights are to be multiplied by value_scale_
   size_t rank_ = 0;             // of the product that belongs to the page, ...
   size_t waiting_rank_ = 0;     // ... and to that whose weighted values wait, with ...
   const float* waiting_sides_ = nullptr;
   GearSides key_sides_, value_sides_;
-  float* spare_sides_;         // value_sides_.b of the page before
-  float* key_sums_ = nullptr;  // [strip, rank], of queries with factors, ...
-  float* value_sums_;          // ... and of weights, of the queries that wait
-  float* read_;                // K or V of a page that has a form of its own, or ...
-  uint16_t* kept_;             // ... what a sparse page keeps of them
-  uint16_t* coordinates_;      // of a LatentForm's page, operand [depth, columns]
-  uint16_t* row_bits_;         // [rows, columns / 16], which slots a row sees
+  float* spare_sides_;     // value_sides_.b of the page before
+  float* read_;            // K or V of a page that has a form of its own, or ...
+  uint16_t* kept_;         // ... what a sparse page keeps of them
+  uint16_t* coordinates_;  // of a LatentForm's page, operand [depth, columns]
+  uint16_t* row_bits_;     // [rows, columns / 16], which slots a row sees
   float* spare_;
   Engine engine_;
 };
@@ -194,7 +195,7 @@ Bf16Walk<T, Engine>::Bf16Walk(const AttentionArgs& args, const AttentionShape& s
   scores_ = take(at_.scores);
   next_scores_ = take(at_.scores);
   weights_ = reinterpret_cast<uint16_t*>(take(at_.weights));
-  weighed_ = take(at_.strip * at_.width);
+  weighed_ = take(at_.strip * at_.weighed_stride);
   reference_ = take(64);
   correction_ = take(64);
   waiting_correction_ = take(64);
@@ -207,12 +208,11 @@ Bf16Walk<T, Engine>::Bf16Walk(const AttentionArgs& args, const AttentionShape& s
     float* factors = take(at_.factors);
     std::fill_n(factors, at_.factors, 0.0f);
     key_sides_.factors = reinterpret_cast<uint16_t*>(factors);
-    value_sides_.factors = key_sides_.factors + kMostRank * at_.depth;
+    value_sides_.factors = key_sides_.factors + kSides * at_.depth;
     key_sides_.a = take(kMostRank * at_.depth + 16);
     value_sides_.a = take(kMostRank * at_.slots + 16);
     key_sides_.b = take(kMostRank * at_.columns);
     for (float** each : {&value_sides_.b, &spare_sides_}) *each = take(kMostRank * at_.width);
-    for (float** each : {&key_sums_, &value_sums_}) *each = take(kMostRank * at_.strip);
     read_ = take(round_up(at_.opened, 16));
     kept_ = reinterpret_cast<uint16_t*>(read_);
     coordinates_ = reinterpret_cast<uint16_t*>(take(at_.keys));
@@ -352,9 +352,16 @@ void Bf16Walk<T, Engine>::visit(const PageRef& ref, State& state) {
 
 template <class T, class Engine>
 void Bf16Walk<T, Engine>::score(Strip strip, size_t tokens, float* scores) {
-  engine_.multiply(
-      {q_ + strip.begin * at_.depth, at_.depth, keys_, at_.depth, at_.depth, round_up(tokens, 16), scores, at_.slots},
-      strip.size(), ahead_);
+  Product product{q_ + strip.begin * at_.depth, at_.depth, keys_,           at_.depth, at_.depth,
+                  round_up(tokens, 16),         scores,    at_.score_stride};
+  engine_.multiply(product, strip.size(), ahead_);
+  if constexpr (kCodes) {
+    if (rank_ == 0) return;
+    product.b = key_sides_.factors;
+    product.columns = kSides;
+    product.c = scores + at_.slots;
+    engine_.multiply(product, strip.size(), ahead_);
+  }
 }
 
 template <class T, class Engine>

@@ -50,16 +50,24 @@ void take_extremes(const GearHalf& at, size_t vector, std::vector<float>& number
   }
 }
 
+// a . b, in sums that do not wait for each other; `count` is a multiple of 32.
+double dot(const double* a, const double* b, size_t count) {
+  double sums[8] = {};
+  for (size_t i = 0; i < count; i += 8)
+    for (size_t j = 0; j < 8; ++j) sums[j] += a[i + j] * b[i + j];
+  return std::accumulate(sums, sums + 8, 0.0);
+}
+
 // Takes from left[vectors, length] the product of a column and a row that holds most of it, as stored.
 void take_factor(const GearHalf& at, size_t r, std::vector<double>& left, std::byte* half) {
   std::vector<double> a(at.vectors), b(at.length);
   const auto line = [&](size_t vector) { return &left[vector * at.length]; };
   const auto project = [&] {  // a := left b
-    for (size_t i = 0; i < at.vectors; ++i) a[i] = std::inner_product(b.begin(), b.end(), line(i), 0.0);
+    for (size_t i = 0; i < at.vectors; ++i) a[i] = dot(b.data(), line(i), at.length);
   };
   double most = 0;  // from the longest row on
   for (size_t i = 0; i < at.vectors; ++i) {
-    const double square = std::inner_product(line(i), line(i) + at.length, line(i), 0.0);
+    const double square = dot(line(i), line(i), at.length);
     if (square <= most) continue;
     most = square;
     std::copy_n(line(i), at.length, b.begin());
@@ -69,7 +77,7 @@ void take_factor(const GearHalf& at, size_t r, std::vector<double>& left, std::b
     std::fill(b.begin(), b.end(), 0.0);
     for (size_t i = 0; i < at.vectors; ++i)
       for (size_t j = 0; j < at.length; ++j) b[j] += a[i] * line(i)[j];
-    const double length = std::sqrt(std::inner_product(b.begin(), b.end(), b.begin(), 0.0));
+    const double length = std::sqrt(dot(b.data(), b.data(), at.length));
     for (double& x : b) x = length > 0 ? x / length : 0;
   }
   for (size_t j = 0; j < at.length; ++j) {
@@ -77,7 +85,7 @@ void take_factor(const GearHalf& at, size_t r, std::vector<double>& left, std::b
     b[j] = f16_to_float(at.b(half, r)[j]);
   }
   project();
-  const double square = std::inner_product(b.begin(), b.end(), b.begin(), 0.0);
+  const double square = dot(b.data(), b.data(), at.length);
   for (size_t i = 0; i < at.vectors; ++i) {
     const float best = square > 0 ? static_cast<float>(a[i] / square) : 0;
     writable(at.a(half, r))[i] = float_to_f16(best);
