@@ -6,13 +6,17 @@
 #include <type_traits>
 #include <utility>
 
+#include "backend/code_rows.h"
 #include "backend/cpu/attention_drive.h"
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/page_forms.h"
 #include "backend/cpu/page_layout.h"
 #include "backend/cpu/tiles.h"
 #include "backend/forms/gear.h"
+#include "backend/forms/latent.h"
+#include "backend/forms/product.h"
 #include "backend/forms/sorted.h"
+#include "backend/forms/thin.h"
 
 #if defined(__x86_64__)
 #include <hwy/base.h>
@@ -23,7 +27,7 @@
 #endif
 #include <immintrin.h>
 
-HWY_PUSH_ATTRIBUTES("avx2,fma,f16c,avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx512vbmi,avx512bf16")
+HWY_PUSH_ATTRIBUTES("avx2,fma,f16c,avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bf16")
 namespace godwit::cpu {
 namespace {
 
@@ -45,11 +49,16 @@ const FormReaders& form_readers() {
 #include "backend/cpu/attention_bf16_math-inl.h"
 #include "backend/cpu/attention_bf16_pack_codes-inl.h"
 #include "backend/cpu/attention_bf16_pack_gear-inl.h"
+#include "backend/cpu/attention_bf16_pack_latent-inl.h"
+#include "backend/cpu/attention_bf16_pack_product-inl.h"
 #include "backend/cpu/attention_bf16_pack_sorted-inl.h"
+#include "backend/cpu/attention_bf16_pack_sparse-inl.h"
+#include "backend/cpu/attention_bf16_pack_thin-inl.h"
 #include "backend/cpu/attention_bf16_product-inl.h"
 #include "backend/cpu/attention_bf16_walk-inl.h"
 // After the walk, whose members they define.
 #include "backend/cpu/attention_bf16_pack-inl.h"
+#include "backend/cpu/attention_bf16_pack_forms-inl.h"
 #include "backend/cpu/attention_bf16_softmax-inl.h"
 #include "backend/cpu/attention_bf16_values-inl.h"
 

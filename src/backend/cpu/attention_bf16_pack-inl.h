@@ -11,6 +11,7 @@ bool Bf16Walk<T, Engine>::pack(const PageView& page, Visibility seen, size_t tok
   if constexpr (kCodes) {
     const bool codes = !page.open && args_.format.has_codes();
     rank_ = 0;
+    late_ = false;
     scaled_values_ = codes;
     score_kind_ = codes && !args_.format.k_by_dim ? Scores::kScaled : Scores::kPlain;
     if (codes) {
@@ -21,16 +22,14 @@ bool Bf16Walk<T, Engine>::pack(const PageView& page, Visibility seen, size_t tok
     if (!page.open && args_.format.sealed_form != nullptr)
       return pack_form(page.k, tokens) || seen == Visibility::kAll || all_finite(values_, 2 * at_.values);
   }
-  const auto *k = reinterpret_cast<const Number*>(page.k), *v = reinterpret_cast<const Number*>(page.v);
-  if constexpr (kCodes) {
-    if (!page.open) k = v = opened_;
-    if (!page.open) open_sparse(PageHalf::keys(args_.format), page.k, head_dim, opened_);
+  if (kCodes && !page.open) {
+    pack_sparse(PageHalf::keys(args_.format), page.k, at_.depth, kept_, keys_, ahead_);
+    pack_sparse(PageHalf::values(args_.format), page.k, at_.slots, kept_, values_, ahead_);
+  } else {
+    const auto *k = reinterpret_cast<const Number*>(page.k), *v = reinterpret_cast<const Number*>(page.v);
+    pack_operand(k, head_dim, at_.columns, columns, at_.depth, keys_, ahead_);
+    pack_operand(v, tokens, head_dim, at_.width, at_.slots, values_, ahead_);
   }
-  pack_operand(k, head_dim, at_.columns, columns, at_.depth, keys_, ahead_);
-  if constexpr (kCodes) {
-    if (!page.open) open_sparse(PageHalf::values(args_.format), page.k, tokens, opened_);
-  }
-  pack_operand(v, tokens, head_dim, at_.width, at_.slots, values_, ahead_);
   return seen == Visibility::kAll || all_finite(values_, 2 * at_.values);
 }
 
@@ -46,6 +45,7 @@ bool Bf16Walk<T, Engine>::pack_form(const std::byte* page, size_t tokens) {
     pack_sorted_page(static_cast<const SortedForm&>(form), page, tokens);
     return !form.any_lost(page);
   }
+  if (pack_keys_directly(form, page)) return !form.any_lost(page);
   const auto head_dim = static_cast<size_t>(shape_.head_dim);
   form_readers().keys(form, page, read_);
   pack_operand(read_, head_dim, at_.columns, round_up(tokens, 16), at_.depth, keys_, ahead_);
@@ -83,6 +83,14 @@ void Bf16Walk<T, Engine>::pack_lost(const PageForm& form, const std::byte* page,
   if (!form.any_lost(page)) return;
   for (size_t token = 0; token < tokens; ++token)
     if (form.is_lost(page, token)) fill_slot(values_, token, kBf16Nan);
+}
+
+// What need not be there before the products of keys: the values.
+template <class T, class Engine>
+void Bf16Walk<T, Engine>::pack_late(const std::byte* page, size_t tokens) {
+  const PageForm& form = *args_.format.sealed_form;
+  pack_values_directly(form, page);
+  pack_lost(form, page, tokens);
 }
 
 template <class T, class Engine>

@@ -157,17 +157,3 @@ inline void load_scales(const PageHalf& half, const std::byte* page, size_t page
     _mm512_store_ps(middle + t, _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(mask, from + page_tokens + t)));
   }
 }
-
-// The first `rows` rows of K or V of a sparse page as numbers, [rows, columns].
-inline void open_sparse(const PageHalf& half, const std::byte* page, size_t rows, F16* to) {
-  const auto* bitmap = reinterpret_cast<const uint16_t*>(page + half.offset());
-  const auto* numbers = reinterpret_cast<const uint16_t*>(page + half.offset() + half.bitmap_bytes());
-  for (size_t i = 0; i < rows * half.columns() / 16; ++i) {
-    const uint16_t mask = bitmap[i];
-    const auto count = static_cast<unsigned>(std::popcount(mask));
-    const __m256i some = _mm256_maskz_loadu_epi16(static_cast<__mmask16>((1u << count) - 1), numbers);
-    const __m512i spread = _mm512_maskz_expand_epi32(mask, _mm512_cvtepu16_epi32(some));
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + 16 * i), _mm512_cvtepi32_epi16(spread));
-    numbers += count;
-  }
-}

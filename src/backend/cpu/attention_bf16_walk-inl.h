@@ -49,6 +49,10 @@ class Bf16Walk {
   // What products of queries and keys need to be scores: nothing, scale and middle of a token, or key_sides_.
   enum class Scores : uint8_t { kPlain, kScaled, kRanked };
 
+  // Products that rebuild pages have more rows than there may be queries.
+  static bool rebuilds(const KvFormat& format) {
+    return kCodes && format.sealed_form != nullptr && format.sealed_form->kind() == PageForm::Kind::kLatent;
+  }
   static size_t round_up(size_t n, size_t multiple) { return (n + multiple - 1) / multiple * multiple; }
 
   // Sizes in elements; all buffers are whole cache lines.
@@ -73,7 +77,7 @@ class Bf16Walk {
           sides(kCodes ? kMostRank * (depth + slots + columns + 2 * width) + 2 * 16 : 0),
           opened(kCodes ? static_cast<size_t>(shape.head_dim) * static_cast<size_t>(shape.page_tokens) : 0),
           floats(keys + 2 * values + q + 2 * scores + weights + strip * weighed_stride + 3 * 64 + sums * 16 + bits +
-                 scales + factors + sides + round_up(opened, 16) + (kCodes ? sums * 17 : 0) +
+                 scales + factors + sides + round_up(opened, 16) + (kCodes ? keys + sums * 17 : 0) +
                  2 * State::floats(queries, width)) {}
 
     size_t depth, columns, slots, width, score_stride, weighed_stride, strip;
@@ -100,6 +104,10 @@ class Bf16Walk {
   void pack_gear_page(const GearForm& form, const std::byte* page, size_t tokens);
   void pack_sorted_page(const SortedForm& form, const std::byte* page, size_t tokens);
   void pack_lost(const PageForm& form, const std::byte* page, size_t tokens);
+  bool pack_keys_directly(const PageForm& form, const std::byte* page);
+  void pack_values_directly(const PageForm& form, const std::byte* page);
+  void rebuild(const LatentHalf& at, const std::byte* half, const uint16_t* columns);
+  void pack_late(const std::byte* page, size_t tokens);
   size_t value_lines(size_t tokens) const { return std::min(at_.columns, round_up(tokens, 32)); }
   void fill_slot(uint16_t* values, size_t slot, uint16_t number) const;
   void score(Strip strip, size_t tokens, float* scores);
@@ -150,15 +158,17 @@ class Bf16Walk {
   float* q_sums_;        // [queries]
   float* lane_middles_;  // [queries, 16], sums of weight times middle
   Scores score_kind_ = Scores::kPlain;
+  bool late_ = false;           // pack_late() is to be called
   bool scaled_values_ = false;  // weights are to be multiplied by value_scale_
   size_t rank_ = 0;             // of the product that belongs to the page, ...
   size_t waiting_rank_ = 0;     // ... and to that whose weighted values wait, with ...
   const float* waiting_sides_ = nullptr;
   GearSides key_sides_, value_sides_;
-  float* spare_sides_;  // value_sides_.b of the page before
-  F16* opened_;         // K or V of a sparse page as numbers, ...
-  float* read_;         // ... and of one that has a form of its own
-  uint16_t* row_bits_;  // [rows, columns / 16], which slots a row sees
+  float* spare_sides_;     // value_sides_.b of the page before
+  float* read_;            // K or V of a page that has a form of its own, or ...
+  uint16_t* kept_;         // ... what a sparse page keeps of them
+  uint16_t* coordinates_;  // of a LatentForm's page, operand [depth, columns]
+  uint16_t* row_bits_;     // [rows, columns / 16], which slots a row sees
   float* spare_;
   Engine engine_;
 };
@@ -173,7 +183,7 @@ Bf16Walk<T, Engine>::Bf16Walk(const AttentionArgs& args, const AttentionShape& s
       queries_(static_cast<size_t>(rows_) * group_),
       at_(shape, queries_),
       positions_(reinterpret_cast<const int32_t*>(args.positions.data) + block.row_begin),
-      engine_(queries_) {
+      engine_(rebuilds(args.format) ? 16 : queries_) {
   lowest_ = *std::min_element(positions_, positions_ + rows_);
   highest_ = *std::max_element(positions_, positions_ + rows_);
   float* next = scratch;
@@ -204,7 +214,8 @@ Bf16Walk<T, Engine>::Bf16Walk(const AttentionArgs& args, const AttentionShape& s
     key_sides_.b = take(kMostRank * at_.columns);
     for (float** each : {&value_sides_.b, &spare_sides_}) *each = take(kMostRank * at_.width);
     read_ = take(round_up(at_.opened, 16));
-    opened_ = reinterpret_cast<F16*>(read_);
+    kept_ = reinterpret_cast<uint16_t*>(read_);
+    coordinates_ = reinterpret_cast<uint16_t*>(take(at_.keys));
   }
   row_bits_ = reinterpret_cast<uint16_t*>(take(at_.bits));
   spare_ = next;
@@ -309,6 +320,9 @@ void Bf16Walk<T, Engine>::visit(const PageRef& ref, State& state) {
   Strip strip{static_cast<size_t>(rows.begin) * group_, 0};
   strip.end = std::min(strip.begin + kStrip, end);
   score(strip, tokens, scores_);
+  if constexpr (kCodes) {
+    if (late_) pack_late(page.k, tokens);
+  }
   while (strip.begin < end) {
     const Strip next{strip.end, std::min(strip.end + kStrip, end)};
     const size_t half = strip.size() / 2;

@@ -28,10 +28,10 @@ bool bit(unsigned word, int index) {
 }
 
 bool detect_avx512_bf16() {
-  constexpr int kVbmi = 1, kVnni = 11, kBf16 = 5;
+  constexpr int kVbmi = 1, kVbmi2 = 6, kVnni = 11, kBf16 = 5;
   // Highway has checked that the system saves the wide registers.
   return (hwy::SupportedTargets() & HWY_AVX3) != 0 && bit(features_leaf(0).ecx, kVbmi) &&
-         bit(features_leaf(0).ecx, kVnni) && bit(features_leaf(1).eax, kBf16);
+         bit(features_leaf(0).ecx, kVbmi2) && bit(features_leaf(0).ecx, kVnni) && bit(features_leaf(1).eax, kBf16);
 }
 
 bool detect_amx() {

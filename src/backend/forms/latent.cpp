@@ -84,6 +84,11 @@ LatentForm::LatentForm(size_t head_dim, const LatentOptions& options, LatentRope
   GODWIT_CHECK(rope_.rotary_dim % 2 == 0 && rope_.rotary_dim <= head_dim);
   GODWIT_CHECK(rope_.speed.size() == tables() * frequencies());
   for (size_t table = 0; table < tables(); ++table) add_turns(rope_.speed.data() + table * frequencies());
+  columns_.resize(bases_.size() / head_dim * column());
+  for (size_t line = 0; line < bases_.size() / head_dim; ++line)  // a coordinate of a basis
+    for (size_t dim = 0; dim < head_dim; ++dim)
+      columns_[(line / head_dim * head_dim + dim) * column() + line % head_dim] =
+          float_to_bf16(bases_[line * head_dim + dim]);
 }
 
 void LatentForm::add_turns(const float* speed) {
@@ -98,24 +103,59 @@ void LatentForm::add_turns(const float* speed) {
       made.near_cos.push_back(static_cast<float>(std::cos(angle * static_cast<double>(i))));
       made.near_sin.push_back(static_cast<float>(std::sin(angle * static_cast<double>(i))));
     }
-    for (size_t i = 0; i < kFar; ++i) {
-      made.far_cos.push_back(static_cast<float>(std::cos(angle * static_cast<double>(kNear * i))));
-      made.far_sin.push_back(static_cast<float>(std::sin(angle * static_cast<double>(kNear * i))));
+  }
+  for (size_t i = 0; i < kFar; ++i)
+    for (double angle : wanted) {
+      const double far = angle * static_cast<double>(kNear * i), last = angle * static_cast<double>(kNear * kFar * i);
+      made.far_cos.push_back(static_cast<float>(std::cos(far)));
+      made.far_sin.push_back(static_cast<float>(std::sin(far)));
+      made.last_cos.push_back(static_cast<float>(std::cos(last)));
+      made.last_sin.push_back(static_cast<float>(std::sin(last)));
     }
+}
+
+bool LatentForm::has_neighbours(const std::byte* page) const {
+  return std::all_of(steps(page) + 1, steps(page) + page_tokens(), [](uint8_t step) { return step == 1; });
+}
+
+// By tables: cosines and sines themselves would cost more than all the rest of reading a page.
+void LatentForm::first_turns(const std::byte* page, float* cosine, float* sine) const {
+  const Turns& table = turns_of(page);
+  const size_t count = frequencies(), first = static_cast<uint32_t>(first_position(page));
+  const size_t near = first % kNear, far = first / kNear % kFar, last = first / (kNear * kFar);
+  if (last >= kFar) {
+    for (size_t f = 0; f < count; ++f) {
+      const double angle = double{table.speed[f]} * first_position(page);
+      cosine[f] = static_cast<float>(std::cos(angle));
+      sine[f] = static_cast<float>(std::sin(angle));
+    }
+    return;
+  }
+  const float *far_cos = &table.far_cos[far * count], *far_sin = &table.far_sin[far * count];
+  const float *last_cos = &table.last_cos[last * count], *last_sin = &table.last_sin[last * count];
+  for (size_t f = 0; f < count; ++f) {
+    cosine[f] = last_cos[f] * far_cos[f] - last_sin[f] * far_sin[f];
+    sine[f] = last_sin[f] * far_cos[f] + last_cos[f] * far_sin[f];
+  }
+  for (size_t f = 0; near != 0 && f < count; ++f) {
+    const float c = cosine[f], s = sine[f];
+    const float near_cos = table.near_cos[f * kNear + near], near_sin = table.near_sin[f * kNear + near];
+    cosine[f] = c * near_cos - s * near_sin;
+    sine[f] = s * near_cos + c * near_sin;
   }
 }
 
 void LatentForm::turns(const std::byte* page, float* cosine, float* sine) const {
   const size_t tokens = page_tokens();
-  const Turns& table = turns_[turns_of_[table_of(page)]];
-  const int32_t first = first_position(page);
+  const Turns& table = turns_of(page);
   const uint8_t* step = steps(page);
   size_t ahead[kMostTokens] = {};
   for (size_t t = 1; t < tokens; ++t) ahead[t] = ahead[t - 1] + step[t];
-  const bool neighbours = std::all_of(step + 1, step + tokens, [](uint8_t s) { return s == 1; });
+  const bool neighbours = has_neighbours(page);
+  float first_cos[kMostDims / 2], first_sin[kMostDims / 2];
+  first_turns(page, first_cos, first_sin);
   for (size_t f = 0; f < frequencies(); ++f, cosine += tokens, sine += tokens) {
-    const double angle = double{table.speed[f]} * first;
-    const auto c = static_cast<float>(std::cos(angle)), s = static_cast<float>(std::sin(angle));
+    const float c = first_cos[f], s = first_sin[f];
     const float *near_cos = &table.near_cos[f * kNear], *near_sin = &table.near_sin[f * kNear];
     if (neighbours) {
       for (size_t t = 0; t < tokens; ++t) {
@@ -125,7 +165,7 @@ void LatentForm::turns(const std::byte* page, float* cosine, float* sine) const 
       continue;
     }
     for (size_t t = 0; t < tokens; ++t) {
-      const size_t near = ahead[t] % kNear, far = f * kFar + ahead[t] / kNear;
+      const size_t near = ahead[t] % kNear, far = ahead[t] / kNear * frequencies() + f;
       const float far_c = c * table.far_cos[far] - s * table.far_sin[far];
       const float far_s = s * table.far_cos[far] + c * table.far_sin[far];
       cosine[t] = far_c * near_cos[near] - far_s * near_sin[near];

@@ -79,10 +79,20 @@ class LatentForm final : public PageForm {
   const std::byte* value_half(const std::byte* page) const { return page + k_bytes(); }
   const float* k_basis(uint32_t table) const { return &bases_[table * 2 * head_dim() * head_dim()]; }
   const float* v_basis(uint32_t table) const { return k_basis(table) + head_dim() * head_dim(); }
+  // The same in bf16, for kernels that multiply it: [head_dim, coordinates], columns that are rounded up to 32 by
+  // zeros.
+  const uint16_t* k_columns(uint32_t table) const { return &columns_[table * 2 * head_dim() * column()]; }
+  const uint16_t* v_columns(uint32_t table) const { return k_columns(table) + head_dim() * column(); }
 
   // Cosines and sines of what a page's tokens are turned by, [frequencies(), page_tokens] each, and whom they turn.
   size_t frequencies() const { return rope_.rotary_dim / 2; }
   void turns(const std::byte* page, float* cosine, float* sine) const;
+  // Where tokens are neighbours: the turns of the first one, [frequencies()] each, and those from there on,
+  // [frequencies(), page_tokens].
+  bool has_neighbours(const std::byte* page) const;
+  void first_turns(const std::byte* page, float* cosine, float* sine) const;
+  const float* near_cosines(const std::byte* page) const { return turns_of(page).near_cos.data(); }
+  const float* near_sines(const std::byte* page) const { return turns_of(page).near_sin.data(); }
   size_t first_of(size_t frequency) const { return rope_.pairs ? 2 * frequency : frequency; }
   size_t second_of(size_t frequency) const { return first_of(frequency) + (rope_.pairs ? 1 : frequencies()); }
 
@@ -91,9 +101,12 @@ class LatentForm final : public PageForm {
   struct Turns {
     std::vector<float> speed;
     std::vector<float> near_cos, near_sin;  // [frequencies, 64]: of 0, 1, 2 ...
-    std::vector<float> far_cos, far_sin;    // [frequencies, 256]: of 0, 64, 128 ...
+    std::vector<float> far_cos, far_sin;    // [256, frequencies]: of 0, 64, 128 ...
+    std::vector<float> last_cos, last_sin;  // [256, frequencies]: of 0, 64 * 256, 2 * 64 * 256 ...
   };
+  const Turns& turns_of(const std::byte* page) const { return turns_[turns_of_[table_of(page)]]; }
 
+  size_t column() const { return (head_dim() + 31) / 32 * 32; }
   size_t place_bytes() const { return sizeof(int32_t) + page_tokens(); }
   size_t key_bytes() const override { return place_bytes() + keys_.bytes(); }
   size_t value_bytes() const override { return values_.bytes(); }
@@ -117,6 +130,7 @@ class LatentForm final : public PageForm {
   LatentHalf keys_, values_;
   LatentRope rope_;
   std::vector<float> bases_;
+  std::vector<uint16_t> columns_;
   std::vector<Turns> turns_;
   std::vector<size_t> turns_of_;  // [tables]
 };

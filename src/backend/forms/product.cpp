@@ -3,6 +3,7 @@
 #include <array>
 
 #include "base/check.h"
+#include "tensor/half.h"
 
 namespace godwit {
 
@@ -26,6 +27,23 @@ ProductForm::ProductForm(size_t head_dim, size_t page_tokens, size_t width, std:
     : PageForm(Kind::kProduct, head_dim, page_tokens), groups_(head_dim / width), books_(std::move(books)) {
   GODWIT_CHECK(width > 0 && groups_ * width == head_dim && groups_ % 16 == 0 && page_tokens % 16 == 0);
   GODWIT_CHECK(!books_.empty() && books_.size() % (2 * head_dim * kCentroids) == 0);
+  round_books();
+}
+
+void ProductForm::round_books() {
+  bf16_.resize(books_.size() / (2 * kLine));
+  for (uint32_t table = 0; table < tables(); ++table) {
+    auto* k = const_cast<uint8_t*>(k_bf16(table));
+    auto* v = reinterpret_cast<uint16_t*>(const_cast<uint32_t*>(v_bf16(table)));
+    for (size_t dim = 0; dim < head_dim(); ++dim)
+      for (size_t i = 0; i < kCentroids; ++i) {
+        const uint16_t key = float_to_bf16(k_book(table)[dim * kCentroids + i]);
+        k[2 * dim * kCentroids + i] = static_cast<uint8_t>(key);
+        k[(2 * dim + 1) * kCentroids + i] = static_cast<uint8_t>(key >> 8);
+        const size_t part = dim / groups_, word = (part / 2 * groups_ + dim % groups_) * kCentroids + i;
+        if (width() % 2 == 0) v[2 * word + part % 2] = float_to_bf16(v_book(table)[dim * kCentroids + i]);
+      }
+  }
 }
 
 void ProductForm::seal_numbers(const PagePlace& place, const float* k, const float* v, std::byte* page) const {

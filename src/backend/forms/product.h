@@ -22,9 +22,19 @@ class ProductForm final : public PageForm {
 
   size_t tables() const override { return books_.size() / (2 * head_dim() * kCentroids); }
   size_t groups() const { return groups_; }
+  size_t width() const { return head_dim() / groups_; }
   // Centroids' numbers of each dimension, [head_dim, kCentroids].
   const float* k_book(uint32_t table) const { return &books_[table * 2 * head_dim() * kCentroids]; }
   const float* v_book(uint32_t table) const { return k_book(table) + head_dim() * kCentroids; }
+  // The same in bf16, for kernels that multiply it. Of K the lower and the upper bytes of a dimension's numbers,
+  // [head_dim, 2, kCentroids], in whole cache lines. Of V, if the width is even, two numbers in a word, the first in
+  // its lower half: [width / 2, groups, kCentroids], those of dimensions 2i groups + g and (2i + 1) groups + g.
+  const uint8_t* k_bf16(uint32_t table) const {
+    return reinterpret_cast<const uint8_t*>(&bf16_[table * head_dim() * kCentroids / kLine]);
+  }
+  const uint32_t* v_bf16(uint32_t table) const {
+    return reinterpret_cast<const uint32_t*>(k_bf16(table) + 2 * head_dim() * kCentroids);
+  }
   const uint8_t* k_index(const std::byte* page) const { return reinterpret_cast<const uint8_t*>(page + head_bytes()); }
   const uint8_t* v_index(const std::byte* page) const { return reinterpret_cast<const uint8_t*>(page + k_bytes()); }
 
@@ -35,8 +45,15 @@ class ProductForm final : public PageForm {
   float key_at(const std::byte* page, size_t token, size_t dim) const override;
   float value_at(const std::byte* page, size_t token, size_t dim) const override;
 
+  static constexpr size_t kLine = 16;  // numbers of K and V, each, that share a cache line of bf16_
+  struct alignas(64) Line {
+    std::byte bytes[64];
+  };
+  void round_books();
+
   size_t groups_;
   std::vector<float> books_;
+  std::vector<Line> bf16_;  // [tables, 2 (K and V)]
 };
 
 // The index of the centroid nearest to point[width], of equals the first; book[width, stride] begins with the numbers
