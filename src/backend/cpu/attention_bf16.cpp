@@ -8,6 +8,7 @@
 
 #include "backend/code_rows.h"
 #include "backend/cpu/attention_drive.h"
+#include "backend/cpu/bf16_vectors.h"
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/page_forms.h"
 #include "backend/cpu/page_layout.h"
@@ -27,7 +28,10 @@
 #endif
 #include <immintrin.h>
 
-HWY_PUSH_ATTRIBUTES("avx2,fma,f16c,avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512bf16")
+// All that bf16_vectors.h has, so that its functions can be inlined, and more.
+HWY_PUSH_ATTRIBUTES(
+    "sse2,ssse3,sse4.1,sse4.2,pclmul,aes,avx,avx2,bmi,bmi2,fma,f16c,avx512f,avx512vl,avx512dq,avx512bw,avx512cd,"
+    "avx512vbmi,avx512vbmi2,avx512vnni,avx512bf16")
 namespace godwit::cpu {
 namespace {
 

@@ -92,30 +92,6 @@ inline void turn_latent_keys(const LatentForm& form, const std::byte* page, floa
   }
 }
 
-// Columns become rows.
-HWY_INLINE void transpose_words(__m512i (&x)[16]) {
-  __m512i y[16];
-  for (size_t i = 0; i < 16; i += 2) {
-    y[i] = _mm512_unpacklo_epi32(x[i], x[i + 1]);
-    y[i + 1] = _mm512_unpackhi_epi32(x[i], x[i + 1]);
-  }
-  for (size_t i = 0; i < 16; i += 4)
-    for (size_t j = 0; j < 2; ++j) {
-      x[i + 2 * j] = _mm512_unpacklo_epi64(y[i + j], y[i + j + 2]);
-      x[i + 2 * j + 1] = _mm512_unpackhi_epi64(y[i + j], y[i + j + 2]);
-    }
-  for (size_t j = 0; j < 4; ++j)  // x[4i + j] holds columns j, j + 4, j + 8, j + 12 of rows 4i ... 4i + 3
-    for (size_t half = 0; half < 2; ++half) {
-      y[j + 8 * half] = _mm512_shuffle_i32x4(x[j], x[4 + j], half == 0 ? 0x44 : 0xee);
-      y[j + 8 * half + 4] = _mm512_shuffle_i32x4(x[8 + j], x[12 + j], half == 0 ? 0x44 : 0xee);
-    }
-  for (size_t j = 0; j < 4; ++j)
-    for (size_t half = 0; half < 2; ++half) {
-      x[8 * half + j] = _mm512_shuffle_i32x4(y[j + 8 * half], y[j + 8 * half + 4], 0x88);
-      x[8 * half + j + 4] = _mm512_shuffle_i32x4(y[j + 8 * half], y[j + 8 * half + 4], 0xdd);
-    }
-}
-
 // values[dims, 64] become the operand [depth, dims], whose depth are tokens.
 inline void pack_latent_values(const float* values, size_t dims, size_t depth, uint16_t* to, Ahead& ahead) {
   for (size_t dim = 0; dim < dims; dim += 16, to += 16 * depth)
@@ -125,7 +101,7 @@ inline void pack_latent_values(const float* values, size_t dims, size_t depth, u
         const float* line = values + (dim + i) * kLatentTokens + t;
         pairs[i] = to_bf16(_mm512_load_ps(line), _mm512_load_ps(line + 16));
       }
-      transpose_words(pairs);
+      transpose(pairs);
       for (size_t i = 0; i < 16; ++i) _mm512_store_si512(to + (t / 2 + i) * 32, pairs[i]);
       ahead.step();
     }
