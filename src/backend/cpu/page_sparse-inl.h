@@ -55,11 +55,13 @@ inline void widen_sparse(const PageHalf& half, const std::byte* page, size_t row
   const auto* bitmap = reinterpret_cast<const uint8_t*>(page + half.offset());
   const auto* numbers = reinterpret_cast<const F16*>(page + half.offset() + half.bitmap_bytes());
   const F16* end = numbers + half.kept() * half.tokens();
-  alignas(64) F16 line[kMaxScales], last[kMaxScales + 8];
+  alignas(64) F16 line[kMaxScales], last[kMaxScales + 16];
+  bool near_end = false;
   for (size_t row = 0; row < rows; ++row, bitmap += columns / 8, to += width) {
-    if (row + 1 == half.rows()) {  // nothing may be loaded from past the page
+    if (!near_end && end - numbers < static_cast<ptrdiff_t>(columns + 8)) {  // nothing may be loaded from past the page
       std::copy(numbers, end, last);
       numbers = last;
+      near_end = true;
     }
     numbers += spread_row(bitmap, numbers, columns, line);
     for (size_t i = 0; i < columns; i += lanes) hn::StoreU(load_kv(line + i), d, to + i);
