@@ -18,7 +18,7 @@ enum class FrameKind : uint32_t {
   kHello,    // the job's token, from rank 0
   kCommand,  // what rank 0 wants done
   kReply,    // how it went
-  kSlots,    // K and V of new tokens, to the rank that keeps them
+  kSlots,    // K and V of new tokens, to the rank that keeps them, or, empty, word that they are written there
   kPages,    // K and V of a segment, or where they lie in memory that the ranks share
   kQueries,
   kStates,  // what a rank's segments add to others' queries

@@ -1,4 +1,4 @@
-// Ranks read each other's memory where it lies, and say so where they cannot.
+// Ranks read and write each other's memory where it lies, and say so where they cannot.
 #include "dist/shared_memory.h"
 
 #include <thread>

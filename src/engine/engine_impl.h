@@ -36,7 +36,7 @@ struct Engine::Impl {
   OperationSeconds seconds;  // stays 0 without options.profile
   std::unique_ptr<Backend> backend;
   std::unique_ptr<Model> model;
-  std::optional<dist::SharedMemory> kv_memory;  // the pool's, where other ranks may read it
+  std::optional<dist::SharedMemory> kv_memory;  // the pool's, where other ranks may read and write it
   std::unique_ptr<KvPool> pool;
   std::optional<Workspace> workspace;
   std::unique_ptr<AttentionPlanner> prefill_planner, decode_planner, repair_planner;

@@ -133,6 +133,7 @@ TEST_P(AttentionTest, Codes) {
   }
 }
 
+// Several pages, as no other test of sealed ones has: what one leaves to be done with the next.
 TEST_P(AttentionTest, Forms) {
   for (size_t dims : {32, 64, 96, 256}) {
     const size_t tokens = dims == 64 ? 128 : 64;

@@ -2,7 +2,7 @@
 // four sums, so that a product costs one tile load; a sum is one tile register that walks K in order, for one row of x
 // as for many.
 //
-// Weights that lie as tiles in memory are multiplied there. Others are expanded, 32 rows by 256 values at a time, which
+// Weights that lie as tiles in memory are multiplied there. Others are expanded, 32 rows by 512 values at a time, which
 // stay in the first cache while all rows of x pass by.
 #include <utility>
 

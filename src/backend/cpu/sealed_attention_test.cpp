@@ -4,8 +4,10 @@
 #include <random>
 
 #include "backend/cpu/attention_testing.h"
+#include "backend/forms/gear.h"
 #include "backend/forms/latent.h"
 #include "backend/forms/product.h"
+#include "backend/forms/sorted.h"
 #include "backend/forms/thin.h"
 #include "tensor/half.h"
 
@@ -62,6 +64,11 @@ std::vector<KvFormat> formats() {
     all.push_back({.head_dim = dims, .k_keep = dims / 2, .v_keep = dims / 3, .seals = true});
   for (size_t dims : {16, 48, 128})
     all.push_back(with_form(std::make_shared<ThinForm>(dims, kTokens, dims / 3, std::vector<float>())));
+  for (size_t dims : {32, 96, 128}) {
+    all.push_back(with_form(
+        std::make_shared<GearForm>(dims, kTokens, GearOptions{.k_bits = 4, .v_bits = 4, .rank = 3, .extremes = 2})));
+    all.push_back(with_form(std::make_shared<SortedForm>(dims, kTokens, SortedOptions{})));
+  }
   for (const auto& [dims, width] : {std::pair{16, 1}, {32, 2}, {96, 2}, {48, 3}, {64, 4}, {128, 4}})
     all.push_back(product(static_cast<size_t>(dims), static_cast<size_t>(width)));
   all.push_back(latent(16, {.strong = 6, .weak_bits = 4}, false));
