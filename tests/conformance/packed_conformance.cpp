@@ -128,6 +128,53 @@ TEST_P(PackedTest, GroupsMayMixForms) {
     }
 }
 
+// Both packed: strips of gate and up are multiplied in turn.
+TEST_P(PackedTest, PairsKeepTheirBits) {
+  for (DType dtype : types())
+    for (int64_t rows : {1, 16, 40, 130})
+      for (bool biased : {false, true}) {
+        SCOPED_TRACE(testing::Message() << dtype_name(dtype) << ", rows " << rows << (biased ? ", biased" : ""));
+        constexpr int64_t kOut = 176, kIn = 768;
+        const Tensor x = input(rows, kIn), gate = weights({kOut, kIn}, dtype, 2), up = weights({kOut, kIn}, dtype, 3);
+        const Tensor gate_bias = device_.make({kOut}, random_floats(kOut, 8)),
+                     up_bias = device_.make({kOut}, random_floats(kOut, 9));
+        std::vector<Floats> got;
+        for (const auto& [g, u] : {std::pair(gate, up), std::pair(pack(gate), pack(up))}) {
+          const Tensor y = device_.make({rows, kOut}, Floats(static_cast<size_t>(rows * kOut)));
+          const Tensor spare = device_.make({rows, kOut}, Floats(static_cast<size_t>(rows * kOut)));
+          device_->gated_matmul({.x = x,
+                                 .gate_w = g,
+                                 .gate_bias = biased ? gate_bias : Tensor(),
+                                 .up_w = u,
+                                 .up_bias = biased ? up_bias : Tensor(),
+                                 .y = y,
+                                 .spare = spare,
+                                 .phase = device_.phase()});
+          got.push_back(device_.read(y));
+        }
+        expect_same(got[1], got[0]);
+      }
+}
+
+// Rows of x that the second cache holds a part of K at a time, and outputs that go past the caches.
+TEST_P(PackedTest, LargeProductsKeepTheirBits) {
+  for (DType dtype : types()) {
+    if (dtype != DType::kQ4_0 && dtype != DType::kBF16) continue;  // one for each kind of tiles
+    for (const auto& [in, out] : {std::pair<int64_t, int64_t>(5120, 48), std::pair<int64_t, int64_t>(256, 4096)}) {
+      SCOPED_TRACE(testing::Message() << dtype_name(dtype) << ", " << in << " to " << out);
+      constexpr int64_t kRows = 288;
+      const Floats x = random_floats(static_cast<size_t>(kRows * in), 6);
+      const Tensor w = pack(weights({out, in}, dtype, 7));
+      const Floats all = product(device_.make({kRows, in}, x), w);
+      for (int64_t row : {0, 31, 255, 287}) {
+        SCOPED_TRACE(testing::Message() << "row " << row);
+        const auto at = x.begin() + row * in, y = all.begin() + row * out;
+        expect_same(product(device_.make({1, in}, Floats(at, at + in)), w), Floats(y, y + out));
+      }
+    }
+  }
+}
+
 TEST_P(PackedTest, ExpertsKeepTheirBits) {
   for (DType dtype : types()) {
     SCOPED_TRACE(dtype_name(dtype));

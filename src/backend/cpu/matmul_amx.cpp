@@ -2,8 +2,12 @@
 // four sums, so that a product costs one tile load; a sum is one tile register that walks K in order, for one row of x
 // as for many.
 //
+// Storing a tile takes as long as a product, and so does the wait for its last one: a step's sums leave the registers
+// amid the first products of the next step, and are written to the outputs, row by row, amid the others.
+//
 // Weights that lie as tiles in memory are multiplied there. Others are expanded, 32 rows by 512 values at a time, which
 // stay in the first cache while all rows of x pass by.
+#include <optional>
 #include <utility>
 
 #include "backend/cpu/matmul_amx_int8.h"
@@ -18,11 +22,11 @@ namespace {
 template <class Tiles, bool kTilesInMemory>
 class AmxKernel {
  public:
-  static constexpr bool kInPlace = kTilesInMemory;
-  static constexpr size_t kBlock = kBf16Block, kTailBytes = 0;
+  static constexpr bool kInPlace = kTilesInMemory, kPairs = true;
+  static constexpr size_t kBlock = kBf16Block, kTailBytes = 0, kLag = 0;
   static constexpr size_t kPanelRows = 2 * kTile, kChunk = 512;
-  static constexpr size_t kTileRows = 2 * kTile, kBlockTiles = 16;
-  static constexpr size_t kTaskRows = 8 * kPanelRows, kRowStep = kTile;
+  static constexpr size_t kTileRows = 2 * kTile, kBlockTiles = 8;
+  static constexpr size_t kTaskRows = 16 * kPanelRows, kRowStep = kTile;
   static constexpr size_t kCarryFloats = kPanelRows * kTileRows;
   static constexpr size_t kStreamRows = kInPlace ? 0 : AmxStream<Tiles>::kRowsOfX;
 
@@ -39,78 +43,111 @@ class AmxKernel {
   static void pack(DType, const float* const* rows, size_t count, size_t width, size_t k, size_t end, std::byte* to) {
     pack_bf16_rows(rows, count, width, k, end, reinterpret_cast<uint16_t*>(to));
   }
-  static WeightPanel panel(const TileExpander& expand, const WeightRows& weights, std::byte* to) {
-    if constexpr (kInPlace) return {weights.first + weights.k / kBlock * kTileBytes, kTile * weights.stride};
-    return expand.panel(weights, blocks(weights.count), kStripBytes, to);
+  static WeightPanel panel(const TileExpander& expand, const PanelWeights& weights, std::byte* to) {
+    return expand.panel(weights, blocks(weights.rows.count), kStripBytes, to);
   }
 
   void multiply(const PanelStep& step) {
-    if (step.panel_rows > kTile)
+    if (step.rows() > kTile)
       step.width > kTile ? multiply<2, 2>(step) : multiply<1, 2>(step);
     else
       step.width > kTile ? multiply<2, 1>(step) : multiply<1, 1>(step);
   }
-  void finish() {}
+  void finish() {
+    if (!before_.has_value()) return;
+    before_->tiles_of_x > 1 ? (before_->strips > 1 ? store<2, 2>() : store<2, 1>())
+                            : (before_->strips > 1 ? store<1, 2>() : store<1, 1>());
+    write(0, 2 * kTile);
+    before_.reset();
+  }
 
   static size_t stream_bytes(size_t in) { return AmxStream<Tiles>::scratch_bytes(in); }
   static void stream(const WeightStream<TileExpander>& s) { AmxStream<Tiles>(s).run(); }
 
  private:
   static constexpr int kX = 4, kWeights = 6;  // two each; tiles 0 to 3 are sums, [x][weights]
-  static constexpr size_t kLine = 64, kSumStride = kPanelRows * sizeof(float);
+  static constexpr size_t kLine = 64;
   static constexpr size_t kStripBytes = kChunk / kBlock * kTileBytes;
   static TileShapes shapes(int width) {
     const TileShape sums{width, 64}, x{width, 64}, weights{kTile, 64};
     return {sums, sums, sums, sums, x, x, weights, weights};
   }
 
-  // fn(sum, place): tile registers, and where their values lie.
-  template <int kA, int kB, class Fn>
-  static void each_sum(Fn&& fn) {
-    fn(std::integral_constant<int, 0>(), 0);
-    if constexpr (kB > 1) fn(std::integral_constant<int, 1>(), kTile);
-    if constexpr (kA > 1) fn(std::integral_constant<int, 2>(), kTile * kPanelRows);
-    if constexpr (kA > 1 && kB > 1) fn(std::integral_constant<int, 3>(), kTile * kPanelRows + kTile);
+  // What of a step is still in the registers, and then on its way to the outputs.
+  struct Before {
+    int tiles_of_x, strips;
+    float* to;  // four tiles
+    bool last;
+    size_t row, rows;  // outputs
+    TileOutputs outputs;
+  };
+
+  template <int kA, int kB>
+  void store() {
+    store_sum<0>();
+    if constexpr (kB > 1) store_sum<1>();
+    if constexpr (kA > 1) store_sum<2>();
+    if constexpr (kA > 1 && kB > 1) store_sum<3>();
+  }
+  template <int kSum>
+  void store_sum() {
+    tiles_.template store<kSum>(before_->to + kSum * kTileFloats, kLine);
+  }
+  template <int kSum>
+  void begin_sum(const PanelStep& step) {
+    if (before_.has_value() && before_->to == step.carry && !step.first) return;  // it goes on
+    if (before_.has_value()) store_sum<kSum>();
+    step.first ? tiles_.template zero<kSum>() : tiles_.template load<kSum>(step.carry + kSum * kTileFloats, kLine);
+  }
+  // Rows [begin, end) of the 32 of the step before.
+  void write(size_t begin, size_t end) {
+    if (!before_->last) return;
+    for (size_t tile_row = 0; tile_row < 2 * kTile; tile_row += kTile)
+      before_->outputs.write_tiles(before_->to + 2 * tile_row * kTile, tile_row, std::max(begin, tile_row),
+                                   std::min(end, tile_row + kTile), before_->row, before_->rows);
   }
 
   template <int kA, int kB>
   void multiply(const PanelStep& step) {
-    if (step.first) {
-      each_sum<kA, kB>([&](auto sum, size_t) { tiles_.template zero<sum()>(); });
-    } else {
-      each_sum<kA, kB>([&](auto sum, size_t place) { tiles_.template load<sum()>(step.carry + place, kSumStride); });
-    }
-    const std::byte *weights = step.panel.bytes, *x = step.x, *next = step.next;
-    const size_t stride = step.panel.strip_stride,
-                 fetched = kInPlace ? step.next_bytes / step.blocks / kLine * kLine : 0;
-    for (size_t block = 0; block < step.blocks; ++block) {
-      tiles_.template load<kWeights>(weights, kLine);
+    if (before_.has_value() && (before_->tiles_of_x != kA || before_->strips != kB)) finish();
+    if (step.last)
+      for (size_t row = 0; row < 2 * kTile; ++row) step.outputs.fetch(row, step.row, step.panel_rows);
+    const WeightPanel& weights = step.panel;
+    const size_t fetched = kInPlace ? step.next_bytes / step.blocks / kLine * kLine : 0;
+    for (size_t block = 0, at = 0; block < step.blocks; ++block, at += kTileBytes) {
+      const std::byte* x = step.x + block * step.width * kLine;
+      const bool begins = block == 0;
+      tiles_.template load<kWeights>(weights.bytes + at, kLine);
       tiles_.template load_passing<kX>(x, kLine);
+      if (begins) begin_sum<0>(step);
       tiles_.template dot_bf16<0, kX, kWeights>();
       if constexpr (kB > 1) {
-        tiles_.template load<kWeights + 1>(weights + stride, kLine);
+        tiles_.template load<kWeights + 1>(weights.second + at, kLine);
+        if (begins) begin_sum<1>(step);
         tiles_.template dot_bf16<1, kX, kWeights + 1>();
       }
       if constexpr (kA > 1) {
         tiles_.template load_passing<kX + 1>(x + kTileBytes, kLine);
+        if (begins) begin_sum<2>(step);
         tiles_.template dot_bf16<2, kX + 1, kWeights>();
-        if constexpr (kB > 1) tiles_.template dot_bf16<3, kX + 1, kWeights + 1>();
-      }
-      if constexpr (kInPlace) {
-        for (size_t line = 0; line < fetched; line += kLine) {
-          _mm_prefetch(reinterpret_cast<const char*>(next + line), _MM_HINT_T1);
-          if constexpr (kB > 1) _mm_prefetch(reinterpret_cast<const char*>(next + stride + line), _MM_HINT_T1);
+        if constexpr (kB > 1) {
+          if (begins) begin_sum<3>(step);
+          tiles_.template dot_bf16<3, kX + 1, kWeights + 1>();
         }
-        next += fetched;
       }
-      weights += kTileBytes;
-      x += step.width * kLine;
+      for (size_t line = block * fetched; line < (block + 1) * fetched; line += kLine) {
+        _mm_prefetch(reinterpret_cast<const char*>(step.next.bytes + line), _MM_HINT_T1);
+        if constexpr (kB > 1) _mm_prefetch(reinterpret_cast<const char*>(step.next.second + line), _MM_HINT_T1);
+      }
     }
-    float* to = step.last ? step.sums : step.carry;
-    each_sum<kA, kB>([&](auto sum, size_t place) { tiles_.template store<sum()>(to + place, kSumStride); });
-    if (step.last) step.outputs.write(to, kPanelRows, step.row, step.panel_rows);
+    if (before_.has_value()) write(0, 2 * kTile);
+    float* to = !step.last                                        ? step.carry
+                : before_.has_value() && before_->to == step.sums ? step.sums + kCarryFloats
+                                                                  : step.sums;
+    before_.emplace(Before{kA, kB, to, step.last, step.row, step.panel_rows, step.outputs});
   }
 
+  std::optional<Before> before_;
   Tiles tiles_;
 };
 

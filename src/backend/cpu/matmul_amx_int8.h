@@ -1,6 +1,7 @@
 // y = x W^T in tiles of 8 bits: as in bf16, but with twice the values to a tile and half the bytes to a value. Four
 // products of a tile make a unit of 256 values (int8_tiles.h), whose whole sums are scaled and added to the carried
-// ones in fp32, unit by unit. Vectors do that for one tile of x while the next one's products are on their way.
+// ones in fp32, unit by unit. A step's sums leave the registers amid the first products of the next step, and vectors
+// scale them amid those of the one after it.
 #pragma once
 
 #include <array>
@@ -18,9 +19,9 @@ GODWIT_BF16_BEGIN
 
 // Whole sums of a tile, times the scales of both, added to those of the units before.
 inline void add_scaled(const int32_t* sums, const float* weight_scales, const float* x_scales, size_t width, bool first,
-                       float* carry, size_t stride) {
+                       float* carry) {
   const __m512 scales = _mm512_load_ps(weight_scales);
-  for (size_t row = 0; row < width; ++row, sums += kTile, carry += stride) {
+  for (size_t row = 0; row < width; ++row, sums += kTile, carry += kTile) {
     const __m512 scale = _mm512_mul_ps(scales, _mm512_set1_ps(x_scales[row]));
     const __m512 before = first ? _mm512_setzero_ps() : _mm512_load_ps(carry);
     _mm512_store_ps(carry, _mm512_fmadd_ps(_mm512_cvtepi32_ps(_mm512_load_si512(sums)), scale, before));
@@ -32,8 +33,8 @@ GODWIT_BF16_END
 template <class Tiles>
 class AmxInt8Kernel {
  public:
-  static constexpr bool kInPlace = false;
-  static constexpr size_t kBlock = kInt8Block, kTailBytes = sizeof(float);  // a scale
+  static constexpr bool kInPlace = false, kPairs = true;
+  static constexpr size_t kBlock = kInt8Block, kTailBytes = sizeof(float), kLag = 2;  // a scale
   static constexpr size_t kPanelRows = 4 * kTile, kChunk = kUnitValues;
   static constexpr size_t kTileRows = kTile, kBlockTiles = 32;
   static constexpr size_t kTaskRows = 4 * kPanelRows, kRowStep = kTile;
@@ -54,84 +55,122 @@ class AmxInt8Kernel {
                    std::byte* to) {
     pack_int8_tiles(int8_tile_type(dtype).x, rows, count, width, k, end, to);
   }
-  static WeightPanel panel(const TileExpander& expand, const WeightRows& weights, std::byte* to) {
+  static WeightPanel panel(const TileExpander& expand, const PanelWeights& weights, std::byte* to) {
     return expand.panel(weights, kInt8UnitBlocks, kStripBytes, to);
   }
 
   void multiply(const PanelStep& step) {
-    switch (tiles_of(step)) {
-      case 1:
-        return multiply(step, std::make_integer_sequence<int, 1>());
-      case 2:
-        return multiply(step, std::make_integer_sequence<int, 2>());
-      case 3:
-        return multiply(step, std::make_integer_sequence<int, 3>());
-      default:
-        return multiply(step, std::make_integer_sequence<int, 4>());
-    }
+    if (before_.has_value() && strips_of(*before_) != strips_of(step)) finish();
+    with_strips(step, [&](auto strips) { multiply(step, strips); });
   }
 
-  // The panel's scales are there until then.
   void finish() {
-    for (size_t tile = 0; tile < kTilesOfPanel; ++tile) add_pending(tile);
-    end_pending();
+    scale_all();
+    if (!before_.has_value()) return;
+    with_strips(*before_, [&](auto strips) { store(strips); });
+    pass_on();
+    before_.reset();
+    scale_all();
   }
 
  private:
   static constexpr int kX = 4, kWeights = 5, kSpares = 3;  // tiles 0 to 3 are sums
-  static constexpr size_t kTilesOfPanel = kPanelRows / kTile, kLine = 64;
+  static constexpr size_t kStrips = kPanelRows / kTile, kLine = 64;
   static constexpr size_t kStripBytes = kTile * (kUnitValues + kTailBytes);
-  static_assert(kTilesOfPanel == kInt8UnitBlocks);
+  static_assert(kStrips == kInt8UnitBlocks);
 
   static TileShapes shapes(int width) {
     const TileShape sums{width, 64}, x{width, 64}, weights{kTile, 64};
     return {sums, sums, sums, sums, x, weights, weights, weights};
   }
-  static size_t tiles_of(const PanelStep& step) { return (step.panel_rows + kTile - 1) / kTile; }
+  static size_t strips_of(const PanelStep& step) { return (step.rows() + kTile - 1) / kTile; }
+  template <class Fn>
+  static void with_strips(const PanelStep& step, Fn&& fn) {
+    switch (strips_of(step)) {
+      case 1:
+        return fn(std::make_integer_sequence<int, 1>());
+      case 2:
+        return fn(std::make_integer_sequence<int, 2>());
+      case 3:
+        return fn(std::make_integer_sequence<int, 3>());
+      default:
+        return fn(std::make_integer_sequence<int, 4>());
+    }
+  }
 
   template <int... kI>
   void multiply(const PanelStep& step, std::integer_sequence<int, kI...>) {
-    (tiles_.template zero<kI>(), ...);
     const std::byte *panel = step.panel.bytes, *x = step.x;
-    for (size_t block = 0; block < kInt8UnitBlocks; ++block) {
-      tiles_.template load_passing<kX>(x, kLine);
-      (multiply_tile<kI>(panel), ...);
-      add_pending(block);
+    tiles_.template load_passing<kX>(x, kLine);
+    (begin_strip<kI>(panel), ...);
+    scale(0);
+    for (size_t block = 1; block < kInt8UnitBlocks; ++block) {
       panel += kTileBytes;
       x += step.width * kLine;
+      tiles_.template load_passing<kX>(x, kLine);
+      (multiply_strip<kI>(panel), ...);
+      scale(block);
     }
-    end_pending();
-    turn_ = 1 - turn_;
-    (tiles_.template store<kI>(sums_[turn_].data() + kI * kTileFloats, kLine), ...);
-    pending_.emplace(step);
+    if (step.last)
+      for (size_t row = 0; row < kTile; ++row) step.outputs.fetch(row, step.row, step.panel_rows);
+    pass_on();
+    before_.emplace(step);
   }
 
   template <int kI>
-  void multiply_tile(const std::byte* panel) {
+  void begin_strip(const std::byte* panel) {
+    constexpr int kB = kWeights + kI % kSpares;
+    tiles_.template load<kB>(panel + kI * kStripBytes, kLine);
+    if (before_.has_value()) store_strip<kI>();
+    tiles_.template zero<kI>();
+    tiles_.template dot_int8<kI, kX, kB>();
+  }
+  template <int kI>
+  void multiply_strip(const std::byte* panel) {
     constexpr int kB = kWeights + kI % kSpares;
     tiles_.template load<kB>(panel + kI * kStripBytes, kLine);
     tiles_.template dot_int8<kI, kX, kB>();
   }
-
-  void add_pending(size_t tile) {
-    if (!pending_.has_value() || tile >= tiles_of(*pending_)) return;
-    const PanelStep& step = *pending_;
-    const auto* weight_scales =
-        reinterpret_cast<const float*>(step.panel.bytes + tile * kStripBytes + kTile * kUnitValues);
-    const auto* x_scales = reinterpret_cast<const float*>(step.x + kUnitValues * step.width);
-    add_scaled(sums_[turn_].data() + tile * kTileFloats, weight_scales, x_scales, step.width, step.first,
-               step.carry + tile * kTile, kPanelRows);
+  template <int kI>
+  void store_strip() {
+    tiles_.template store<kI>(sums_[turn_].data() + kI * kTileFloats, kLine);
   }
-  void end_pending() {
-    if (!pending_.has_value()) return;
-    const PanelStep& step = *pending_;
-    if (step.last) step.outputs.write(step.carry, kPanelRows, step.row, step.panel_rows);
-    pending_.reset();
+  template <int... kI>
+  void store(std::integer_sequence<int, kI...>) {
+    (store_strip<kI>(), ...);
+  }
+
+  // The sums of the step before are in memory now.
+  void pass_on() {
+    scaled_.reset();
+    if (before_.has_value()) scaled_.emplace(*before_);
+    turn_ = 1 - turn_;
+  }
+  void scale(size_t strip) {
+    if (!scaled_.has_value() || strip >= strips_of(*scaled_)) return;
+    const PanelStep& step = *scaled_;
+    const auto* weight_scales =
+        reinterpret_cast<const float*>(step.panel.bytes + strip * kStripBytes + kTile * kUnitValues);
+    const auto* x_scales = reinterpret_cast<const float*>(step.x + kUnitValues * step.width);
+    float* carry = step.carry + strip * kTileFloats;
+    add_scaled(sums_[1 - turn_].data() + strip * kTileFloats, weight_scales, x_scales, step.width, step.first, carry);
+    if (!step.last) return;
+    if (step.outputs.gate == nullptr) return write(step, carry, strip);
+    if (strip % 2 == 1) write(step, carry - kTileFloats, strip / 2);
+  }
+  static void write(const PanelStep& step, float* tiles, size_t strip) {
+    step.outputs.write_tiles(tiles, 0, 0, kTile, step.row + strip * kTile,
+                             std::min(kTile, step.panel_rows - strip * kTile));
+  }
+  void scale_all() {
+    for (size_t strip = 0; strip < kStrips; ++strip) scale(strip);
+    scaled_.reset();
   }
 
   Tiles tiles_;
-  std::optional<PanelStep> pending_;  // its sums are still whole numbers
-  size_t turn_ = 0;                   // which of these has them
+  std::optional<PanelStep> before_;  // its sums are in the registers, ...
+  std::optional<PanelStep> scaled_;  // ... and this one's in memory, whole numbers still, ...
+  size_t turn_ = 0;                  // ... in the other of these
   alignas(64) std::array<int32_t, kCarryFloats> sums_[2];
 };
 

@@ -48,13 +48,13 @@ GODWIT_BF16_END
 
 class Avx512Kernel {
  public:
-  static constexpr size_t kBlock = kBf16Block, kTailBytes = 0;
+  static constexpr size_t kBlock = kBf16Block, kTailBytes = 0, kLag = 0;
   static constexpr size_t kPanelRows = kCols, kChunk = 2048;
   static constexpr size_t kTileRows = kRows, kBlockTiles = 32;
   static constexpr size_t kTaskRows = 64, kRowStep = kCols;
   static constexpr size_t kCarryFloats = kRows * kCols * 16;
   static constexpr size_t kStreamRows = kDotXRows;
-  static constexpr bool kInPlace = false;
+  static constexpr bool kInPlace = false, kPairs = false;
 
   explicit Avx512Kernel(size_t) {}
 
@@ -65,9 +65,9 @@ class Avx512Kernel {
   static void pack(DType, const float* const* rows, size_t count, size_t width, size_t k, size_t end, std::byte* to) {
     pack_bf16_rows(rows, count, width, k, end, reinterpret_cast<uint16_t*>(to));
   }
-  static WeightPanel panel(ExpandRows expand, const WeightRows& weights, std::byte* to) {
-    expand(weights, to, kPanelRows);
-    return {to, 0};
+  static WeightPanel panel(ExpandRows expand, const PanelWeights& weights, std::byte* to) {
+    expand(weights.rows, to, kPanelRows);
+    return {to, nullptr};
   }
 
   void multiply(const PanelStep& step) {

@@ -13,12 +13,14 @@
 //   tile_width(rows, all)   how many rows a tile of `rows` rows is packed as, of `all` rows of x
 //   blocks(in)              that `in` values fill
 //   expander(dtype, packed) what panel() expands rows of weights with, or strips
-//   panel(expander, rows, to)   the weights of a panel, in so many bytes as its rows' lines and tails take, or in place
-//   kInPlace                panels are; then the next one is to be fetched from memory meanwhile
-//   pack(dtype, rows, count, width, k, end, to)   packs values [k, end) of a tile for weights of a type as
+//   panel(expander, weights, to)   the weights of a panel, in so many bytes as its rows' lines and tails take, or in
+//   place kInPlace                panels are; then the next one is to be fetched from memory meanwhile kPairs panels
+//   may be of two matrices, strips of both in turn (TileOutputs) pack(dtype, rows, count, width, k, end, to)   packs
+//   values [k, end) of a tile for weights of a type as
 //                           [block][width] lines and then the rows' tails; rows that are not there may be anything;
 //                           same_x(a, b): the same for both types
-//   multiply(const PanelStep&)         adds a step's products, and the last writes its outputs, finish() at the latest
+//   multiply(const PanelStep&)         adds a step's products; the last writes its outputs, by finish() at the latest
+//   kLag                    how many steps later a step's panel is still read
 //   kStreamRows, stream_bytes(in), stream(WeightStream)   the same sums for up to kStreamRows rows of x, where
 //                           reading the weights is what takes time, with so much scratch; not from strips
 // and lives for one task on one thread.
@@ -36,23 +38,31 @@
 
 namespace godwit::cpu {
 
+// Rows that make a panel, and where the same rows of the other matrix of a pair begin (null: there is none).
+struct PanelWeights {
+  WeightRows rows;
+  const std::byte* paired;
+};
 struct WeightPanel {
   const std::byte* bytes;
-  size_t strip_stride;  // where it is made of strips
+  const std::byte* second;  // its second strip, where it is made of strips
 };
 
 struct PanelStep {
   WeightPanel panel;
-  size_t row, panel_rows;  // of kPanelRows: those that are there
+  size_t row, panel_rows;  // outputs: the first, and how many are there
   const std::byte* x;
   size_t width;
   size_t blocks;
   bool first, last;
   float* carry;
-  float* sums;            // room for [row of x][kPanelRows]
-  const std::byte* next;  // what to fetch of the next panel's first strip, and of the others
-  size_t next_bytes;
+  float* sums;        // room for those of two steps
+  WeightPanel next;   // what to fetch of the next panel's strips, ...
+  size_t next_bytes;  // ... of each
   TileOutputs outputs;
+
+  // Weight rows, in the kernel's order.
+  size_t rows() const { return outputs.gate != nullptr ? 2 * panel_rows : panel_rows; }
 };
 
 // All weight rows of a task with one tile of x.
@@ -97,6 +107,10 @@ class PanelMatmul {
  private:
   static constexpr size_t kBlock = Kernel::kBlock, kLine = 64;
   static constexpr size_t kChunkBlocks = Kernel::kChunk / kBlock;
+  static constexpr size_t kPanelBytes =
+      Kernel::kInPlace ? 0
+                       : (Kernel::kPanelRows * (kChunkBlocks * kLine + Kernel::kTailBytes) + kLine - 1) / kLine * kLine;
+  static constexpr size_t kCachedBytes = size_t{1} << 20;  // of x, half of what the second cache of such machines holds
   static_assert(Kernel::kChunk % 256 == 0, "expanders begin at whole blocks of every type");
 
   struct Tile {
@@ -130,24 +144,38 @@ class PanelMatmul {
     const Job* job;
     std::span<const Tile> tiles;
     size_t begin, end;  // weight rows
+
+    size_t width() const { return tiles.back().before + tiles.back().width - tiles.front().before; }
   };
   using Expander = decltype(Kernel::expander(DType::kBF16, false));
   struct Product {  // of a task
     const MatmulProblem& problem;
+    const MatmulProblem* gate;  // the first of a pair
     const Task& task;
-    const std::byte* weight;
+    const std::byte *weight, *paired;
     Expander expand;
 
-    Product(const MatmulProblem& of, const Task& in)
-        : problem(of), task(in), weight(of.jobs[in.job->index].weight), expand(Kernel::expander(of.dtype, of.packed)) {}
-    TileOutputs outputs(const Tile& tile) const { return {problem, tile.row, tile.rows}; }
+    Product(const MatmulProblem& of, const MatmulProblem* first, const Task& in)
+        : problem(of),
+          gate(first),
+          task(in),
+          weight((gate != nullptr ? *gate : of).jobs[in.job->index].weight),
+          paired(gate != nullptr ? of.jobs[in.job->index].weight : nullptr),
+          expand(Kernel::expander(of.dtype, of.packed)) {}
+    TileOutputs outputs(const Tile& tile) const { return {problem, tile.row, tile.rows, gate}; }
+    size_t panel_rows() const { return Kernel::kPanelRows / (gate != nullptr ? 2 : 1); }
     // Where value k of a row lies, or of the strip that begins with it.
-    const std::byte* at(size_t row, size_t k) const {
-      return weight + row * problem.weight_stride + dtype_bytes(problem.dtype, k) * (problem.packed ? kStripRows : 1);
+    size_t offset(size_t row, size_t k) const {
+      return row * problem.weight_stride + dtype_bytes(problem.dtype, k) * (problem.packed ? kStripRows : 1);
+    }
+    // The first two strips of what begins there.
+    WeightPanel strips(size_t row, size_t k) const {
+      const std::byte* first = weight + offset(row, k);
+      return {first, paired != nullptr ? paired + offset(row, k) : first + kStripRows * problem.weight_stride};
     }
   };
   struct Scratch {
-    std::byte* panel;
+    std::byte* panels;  // two
     float *sums, *carry;
   };
 
@@ -211,7 +239,14 @@ class PanelMatmul {
   }
 
   void run_task(const Task& task, int thread) {
-    for (const MatmulProblem& problem : task.products) run_product({problem, task}, thread);
+    if (paired(task)) return run_product({task.products[1], &task.products[0], task}, thread);
+    for (const MatmulProblem& problem : task.products) run_product({problem, nullptr, task}, thread);
+  }
+  // Two whose strips can be multiplied in turn, so that a sum of one finds that of the other in the first cache.
+  static bool paired(const Task& task) {
+    if (!Kernel::kPairs || task.products.size() != 2) return false;
+    const MatmulProblem &a = task.products[0], &b = task.products[1];
+    return b.gated != nullptr && a.packed && b.packed && a.dtype == b.dtype && a.weight_stride == b.weight_stride;
   }
 
   void run_product(const Product& product, int thread) {
@@ -222,43 +257,42 @@ class PanelMatmul {
         return Kernel::stream({product.weight, task.begin, task.end, product.expand, task.job->x.bytes, tile.width,
                                product.outputs(tile), context_.scratch(thread, Kernel::stream_bytes(in_))});
     }
-    constexpr size_t kPanelBytes =
-        Kernel::kInPlace
-            ? 0
-            : (Kernel::kPanelRows * (kChunkBlocks * kLine + Kernel::kTailBytes) + kLine - 1) / kLine * kLine;
-    constexpr size_t kSumsBytes = (Kernel::kPanelRows * Kernel::kTileRows * sizeof(float) + 63) / 64 * 64;
-    const Walk walk(task, blocks_);
+    constexpr size_t kSumsBytes = 2 * ((Kernel::kPanelRows * Kernel::kTileRows * sizeof(float) + 63) / 64 * 64);
+    const Walk walk(task, product.panel_rows(), blocks_);
     std::byte* memory =
-        context_.scratch(thread, kPanelBytes + kSumsBytes + walk.carried() * Kernel::kCarryFloats * sizeof(float));
-    const Scratch scratch{memory, reinterpret_cast<float*>(memory + kPanelBytes),
-                          reinterpret_cast<float*>(memory + kPanelBytes + kSumsBytes)};
+        context_.scratch(thread, 2 * kPanelBytes + kSumsBytes + walk.carried() * Kernel::kCarryFloats * sizeof(float));
+    const Scratch scratch{memory, reinterpret_cast<float*>(memory + 2 * kPanelBytes),
+                          reinterpret_cast<float*>(memory + 2 * kPanelBytes + kSumsBytes)};
     Kernel kernel(task.tiles.front().width);
     for (size_t i = 0; i < walk.count(); ++i) run_panel(kernel, product, walk, i, scratch);
+    kernel.finish();
+    end_outputs();
   }
 
-  // The panels of a task, chunk by chunk of K. Many rows of x stay in cache for all panels; few, for which reading the
-  // weights is what takes time, go along each panel before the next.
+  // The panels of a task. Each goes along K, chunk by chunk, while the rows of x stay in the second cache; where they
+  // are too many for it, all panels go along the part of K that it holds before the next part.
   struct Walk {
     struct Place {
       size_t row, block, carry;
     };
     const Task& task;
-    size_t panels, chunks;
-    bool along;
+    size_t panel_rows, panels, chunks;
+    size_t part;  // chunks
 
-    Walk(const Task& of, size_t blocks)
+    Walk(const Task& of, size_t rows, size_t blocks)
         : task(of),
-          panels((of.end - of.begin + Kernel::kPanelRows - 1) / Kernel::kPanelRows),
+          panel_rows(rows),
+          panels((of.end - of.begin + rows - 1) / rows),
           chunks((blocks + kChunkBlocks - 1) / kChunkBlocks),
-          along(of.tiles.size() == 1) {}
+          part(std::clamp<size_t>(kCachedBytes / (of.width() * kChunkBlocks * kLine), 1, chunks)) {}
     size_t count() const { return panels * chunks; }
-    size_t carried() const { return along || chunks == 1 ? 1 : panels * task.tiles.size(); }
+    size_t carried() const { return chunks == 1 ? 1 : (part == chunks ? 1 : panels) * task.tiles.size(); }
     // Behind the last comes what the next task begins with.
     Place at(size_t i) const {
       if (i == count()) return {task.end, 0, 0};
-      const size_t panel = along ? i / chunks : i % panels, chunk = along ? i % chunks : i / panels;
-      return {task.begin + panel * Kernel::kPanelRows, chunk * kChunkBlocks,
-              carried() > 1 ? panel * task.tiles.size() : 0};
+      const size_t first = i / (panels * part) * part, in_part = std::min(part, chunks - first);
+      const size_t panel = (i - first * panels) / in_part, chunk = first + (i - first * panels) % in_part;
+      return {task.begin + panel * panel_rows, chunk * kChunkBlocks, part == chunks ? 0 : panel * task.tiles.size()};
     }
   };
 
@@ -266,25 +300,27 @@ class PanelMatmul {
     const Task& task = product.task;
     const auto [row, block, carried] = walk.at(i);
     const auto next = walk.at(i + 1);
-    const std::byte *from = product.at(row, block * kBlock), *then = product.at(next.row, next.block * kBlock);
-    const size_t rows = std::min(Kernel::kPanelRows, task.end - row), blocks = task.job->x.chunk_blocks(block);
+    const size_t rows = std::min(product.panel_rows(), task.end - row), blocks = task.job->x.chunk_blocks(block);
     const size_t k = block * kBlock, stride = product.problem.weight_stride;
-    const WeightPanel panel =
-        Kernel::panel(product.expand,
-                      {product.weight + row * stride, stride, rows, k, std::min(Kernel::kChunk, in_ - k), then - from},
-                      scratch.panel);
+    const size_t from = product.offset(row, k), then = product.offset(next.row, next.block * kBlock);
+    const PanelWeights weights{{product.weight + row * stride, stride, rows, k, std::min(Kernel::kChunk, in_ - k),
+                                static_cast<ptrdiff_t>(then) - static_cast<ptrdiff_t>(from)},
+                               product.paired != nullptr ? product.paired + row * stride : nullptr};
+    const WeightPanel panel = Kernel::kInPlace
+                                  ? product.strips(row, k)
+                                  : Kernel::panel(product.expand, weights, scratch.panels + i % 2 * kPanelBytes);
+    WeightPanel fetch = product.strips(next.row, next.block * kBlock);
     const bool first = block == 0, last = block + blocks == blocks_;
     float* carry = scratch.carry + carried * Kernel::kCarryFloats;
     const size_t piece = (blocks * kStripRows / task.tiles.size() + 1) * kLine;  // of the next panel, with each tile
     for (const Tile& tile : task.tiles) {
-      const TileOutputs outputs = product.outputs(tile);
-      if (last) outputs.fetch(row, rows);
       kernel.multiply({panel, row, rows, task.job->x.at(tile, block), tile.width, blocks, first, last, carry,
-                       scratch.sums, then, piece, outputs});
-      then += piece;
+                       scratch.sums, fetch, piece, product.outputs(tile)});
+      fetch.bytes += piece;
+      fetch.second += piece;
       if (walk.carried() > 1) carry += Kernel::kCarryFloats;
     }
-    kernel.finish();
+    if (task.tiles.size() < Kernel::kLag) kernel.finish();
   }
 
   Context& context_;

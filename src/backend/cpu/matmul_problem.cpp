@@ -3,6 +3,15 @@
 #include "backend/cpu/elementwise_rows.h"
 
 namespace godwit::cpu {
+namespace {
+
+constexpr size_t kMoreThanCache = size_t{4} << 20;  // twice the second cache of the machines with tiles
+
+bool whole_lines(const Tensor& rows) {
+  return reinterpret_cast<uintptr_t>(rows.data) % 64 == 0 && rows.row_stride_bytes % 64 == 0;
+}
+
+}  // namespace
 
 MatmulProblem matmul_problem(const MatmulArgs& args) {
   const Tensor &x = args.x, &w = args.w, &y = args.y;
@@ -23,6 +32,7 @@ MatmulProblem matmul_problem(const MatmulArgs& args) {
   problem.accumulate = args.accumulate;
   problem.phase = args.phase;
   problem.packed = w.packed;
+  problem.past_caches = !args.accumulate && whole_lines(y) && y.bytes() >= kMoreThanCache;
   problem.jobs.push_back({w.data, 0, x.rows()});
   for (int64_t row = 0; row < x.rows(); ++row) {
     problem.x.push_back(row_of<const float>(x, row));

@@ -27,6 +27,7 @@ struct MatmulProblem {
   std::vector<MatmulJob> jobs;
   const float* bias = nullptr;  // [out] or null
   bool accumulate = false;
+  bool past_caches = false;  // outputs are whole lines, and too many to be found in a cache by who reads them
   GatedRow gated = nullptr;  // y = gated(y, sum)
   Phase phase = Phase::kPrefill;
 };

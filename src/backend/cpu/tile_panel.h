@@ -32,18 +32,27 @@ struct TileExpander {
   ExpandRows rows;
   bool turned;  // so they come
 
-  WeightPanel panel(const WeightRows& weights, size_t tiles, size_t strip_bytes, std::byte* to) const {
-    WeightRows strip = weights;
-    for (size_t row = 0; row < weights.rows; row += kTile) {
-      std::byte* first = to + row / kTile * strip_bytes;
-      strip.first = weights.first + row * weights.stride;
-      strip.rows = std::min(kTile, weights.rows - row);
-      rows(strip, first, kTile);
-      if (turned) continue;
-      for (std::byte* tile = first; tile < first + tiles * kTileBytes; tile += kTileBytes)
-        turn_tile(tile, 64, tile, 64);
+  // Of a pair, strips of one matrix and of the other in turn.
+  WeightPanel panel(const PanelWeights& weights, size_t tiles, size_t strip_bytes, std::byte* to) const {
+    std::byte* next = to;
+    WeightRows strip = weights.rows;
+    for (size_t row = 0; row < weights.rows.rows; row += kTile) {
+      strip.rows = std::min(kTile, weights.rows.rows - row);
+      for (const std::byte* first : {weights.rows.first, weights.paired}) {
+        if (first == nullptr) continue;
+        strip.first = first + row * strip.stride;
+        expand(strip, tiles, next);
+        next += strip_bytes;
+      }
     }
-    return {to, strip_bytes};
+    return {to, to + strip_bytes};
+  }
+
+ private:
+  void expand(const WeightRows& strip, size_t tiles, std::byte* to) const {
+    rows(strip, to, kTile);
+    if (turned) return;
+    for (std::byte* tile = to; tile < to + tiles * kTileBytes; tile += kTileBytes) turn_tile(tile, 64, tile, 64);
   }
 };
 
