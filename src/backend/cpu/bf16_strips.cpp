@@ -34,9 +34,19 @@ struct Bf16Strip {
   }
 
  private:
-  struct Scale {
-    __m512 factor, offset;
+  // Of rows 0 to 7 and 8 to 15, each twice: for two values of a row, side by side.
+  struct Twice {
+    __m512 lower, upper;
+    explicit HWY_INLINE Twice(__m512 of_rows) {
+      const __m512i rows = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
+      lower = _mm512_permutexvar_ps(rows, of_rows);
+      upper = _mm512_permutexvar_ps(_mm512_add_epi32(rows, _mm512_set1_epi32(8)), of_rows);
+    }
   };
+  struct Scale {
+    Twice factor, offset;
+  };
+  static constexpr float kUpperByte = 1.0F / (1 << 24);  // of whole numbers whose upper byte is a code
 
   template <size_t... kGroup>
   static HWY_INLINE void store_groups(const Form& form, std::byte* to, std::index_sequence<kGroup...>) {
@@ -44,27 +54,47 @@ struct Bf16Strip {
   }
   template <size_t kGroup, size_t... kFour>
   static HWY_INLINE void store_group(const Form& form, std::byte* to, std::index_sequence<kFour...>) {
-    Scale scale{form.scales(kGroup), _mm512_setzero_ps()};
-    if constexpr (kOffsets) scale.offset = form.offsets(kGroup);
+    const Scale scale{Twice(_mm512_mul_ps(form.scales(kGroup), _mm512_set1_ps(kUpperByte))),
+                      Twice(offsets<kGroup>(form))};
     (store_four(form.template codes<kGroup, kFour>(), scale, to + 128 * (kGroup * kFours + kFour)), ...);
+  }
+  template <size_t kGroup>
+  static HWY_INLINE __m512 offsets(const Form& form) {
+    if constexpr (kOffsets) return form.offsets(kGroup);
+    return _mm512_setzero_ps();
   }
   static HWY_INLINE void store_four(__m512i codes, const Scale& scale, std::byte* to) {
     if constexpr (kX.constant != 0) codes = _mm512_sub_epi8(codes, _mm512_set1_epi8(static_cast<char>(kX.constant)));
-    _mm512_store_si512(to, pair(value<0>(codes, scale), value<1>(codes, scale)));
-    _mm512_store_si512(to + 64, pair(value<2>(codes, scale), value<3>(codes, scale)));
+    store_pairs<0>(codes, scale, to);
+    store_pairs<2>(codes, scale, to + 64);
   }
+  // Values kByte and kByte + 1 of each row.
   template <int kByte>
-  static HWY_INLINE __m512 value(__m512i codes, const Scale& scale) {
-    const __m512i upper = kByte == 3 ? codes : _mm512_slli_epi32(codes, 24 - 8 * kByte);
-    const __m512 level = _mm512_cvtepi32_ps(_mm512_srai_epi32(upper, 24));
-    if constexpr (kOffsets) return _mm512_fmsub_ps(level, scale.factor, scale.offset);
-    return _mm512_mul_ps(level, scale.factor);
+  static HWY_INLINE void store_pairs(__m512i codes, const Scale& scale, std::byte* to) {
+    const __m512 low = values(codes, kPlaces.lower[kByte / 2], scale.factor.lower, scale.offset.lower);
+    const __m512 high = values(codes, kPlaces.upper[kByte / 2], scale.factor.upper, scale.offset.upper);
+    _mm512_store_si512(to, (__m512i)_mm512_cvtne2ps_pbh(high, low));
   }
-  static HWY_INLINE __m512i pair(__m512 low, __m512 high) {
-    alignas(64) static constexpr uint16_t kSideBySide[32] = {0,  16, 1,  17, 2,  18, 3,  19, 4,  20, 5,
-                                                             21, 6,  22, 7,  23, 8,  24, 9,  25, 10, 26,
-                                                             11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
-    return _mm512_permutexvar_epi16(_mm512_load_si512(kSideBySide), (__m512i)_mm512_cvtne2ps_pbh(high, low));
+  struct alignas(64) Bytes {
+    uint8_t at[64];
+  };
+  struct Places {
+    Bytes lower[2], upper[2];
+    constexpr Places() : lower(), upper() {
+      for (size_t pair = 0; pair < 2; ++pair)
+        for (size_t i = 0; i < 64; ++i) {
+          lower[pair].at[i] = static_cast<uint8_t>(i / 8 * 4 + 2 * pair + i / 4 % 2);
+          upper[pair].at[i] = static_cast<uint8_t>(32 + lower[pair].at[i]);
+        }
+    }
+  };
+  static constexpr Places kPlaces{};
+
+  static HWY_INLINE __m512 values(__m512i codes, const Bytes& places, __m512 factor, __m512 offset) {
+    const __m512i upper = _mm512_maskz_permutexvar_epi8(0x8888888888888888, _mm512_load_si512(places.at), codes);
+    const __m512 level = _mm512_cvtepi32_ps(upper);
+    if constexpr (kOffsets) return _mm512_fmsub_ps(level, factor, offset);
+    return _mm512_mul_ps(level, factor);
   }
 };
 
