@@ -27,8 +27,12 @@ HWY_INLINE float step(float largest) {
 
 // --- weights
 
-// A weight is factor * (code - constant) + offset steps. Codes times a power of two take the upper bits of 16, so that
-// the upper bits of their product with a factor are the weight in 32nds or 64ths of a step.
+// A weight is factor * (code - constant) + offset steps.
+//
+// Codes of four bits times factors in 256ths of a step, and offsets with what rounds, are sums of 16 bits, whose upper
+// byte is the weight; what passes 16 bits on the way comes back. Factors of wider codes would be too coarse: those
+// times a power of two take the upper bits of 16, so that the upper bits of their product with a factor are the weight
+// in 32nds or 64ths of a step.
 template <class Type>
 struct Rounded {
   static constexpr XLayout kX = Type::kX;
@@ -41,9 +45,9 @@ struct Rounded {
                                 : kLargest <= 32 ? 2
                                 : kLargest <= 64 ? 1
                                                  : 0;
-  static constexpr int kFraction = kOffsets ? 5 : 6;  // codes may span twice what weights do
-  static constexpr auto kFactorOne = static_cast<float>(1 << (8 + kFraction - kShift));
-  static constexpr bool kTables = Type::kLargestCode <= 15;
+  static constexpr bool kNarrow = Type::kLargestCode <= 15;
+  static constexpr int kFraction = kNarrow ? 8 : kOffsets ? 5 : 6;  // codes may span twice what weights do
+  static constexpr auto kFactorOne = static_cast<float>(kNarrow ? 256 : 1 << (8 + kFraction - kShift));
 
   struct Unit {  // of each group
     __m512i factors, offsets;
@@ -56,6 +60,13 @@ struct Rounded {
     return _mm512_castsi256_si512(_mm512_cvtsepi32_epi16(_mm512_cvtps_epi32(v)));
   }
 
+  // What is added to products of codes: an offset in 256ths of a step, half a step, and less a constant's product.
+  static HWY_INLINE __m512i sums(__m512i offsets, __m512i factors) {
+    if constexpr (!kNarrow) return offsets;
+    const __m512i constants = _mm512_mullo_epi16(factors, _mm512_set1_epi16(kConstant));
+    return _mm512_sub_epi16(_mm512_add_epi16(offsets, _mm512_set1_epi16(128)), constants);
+  }
+
   static HWY_INLINE Unit unit(const WeightUnit<Type>& w) {
     const __m512 scales = widened(w.scales);
     const __m512 range = _mm512_mul_ps(scales, _mm512_set1_ps(kLargest));
@@ -65,12 +76,13 @@ struct Rounded {
       const float largest =
           largest_magnitude(_mm512_max_epu32(magnitude_bits(offsets), magnitude_bits(_mm512_add_ps(range, offsets))));
       const float inverse = inverse_step(largest);
-      return {whole(_mm512_mul_ps(scales, _mm512_set1_ps(inverse * kFactorOne))),
-              whole(_mm512_mul_ps(offsets, _mm512_set1_ps(inverse * (1 << kFraction)))), step(largest)};
+      const __m512i factors = whole(_mm512_mul_ps(scales, _mm512_set1_ps(inverse * kFactorOne)));
+      return {factors, sums(whole(_mm512_mul_ps(offsets, _mm512_set1_ps(inverse * (1 << kFraction)))), factors),
+              step(largest)};
     } else {
       const float largest = largest_magnitude(magnitude_bits(range));
-      return {whole(_mm512_mul_ps(scales, _mm512_set1_ps(inverse_step(largest) * kFactorOne))), _mm512_setzero_si512(),
-              step(largest)};
+      const __m512i factors = whole(_mm512_mul_ps(scales, _mm512_set1_ps(inverse_step(largest) * kFactorOne)));
+      return {factors, sums(_mm512_setzero_si512(), factors), step(largest)};
     }
   }
 
@@ -81,7 +93,12 @@ struct Rounded {
   static HWY_INLINE __m512i pick(__m512i of_groups, const Lanes& lanes) {
     return _mm512_permutexvar_epi16(_mm512_load_si512(lanes.group), of_groups);
   }
+  // The weights of codes in words: as they are if kNarrow, in 256ths of a step, otherwise as high_codes() has them.
+  static HWY_INLINE __m512i fine_weights(__m512i codes, __m512i factors, __m512i offsets) {
+    return _mm512_add_epi16(_mm512_mullo_epi16(codes, factors), offsets);
+  }
   static HWY_INLINE __m512i weights(__m512i high_codes, __m512i factors, __m512i offsets) {
+    if constexpr (kNarrow) return _mm512_srai_epi16(fine_weights(high_codes, factors, offsets), 8);
     __m512i fine = _mm512_mulhrs_epi16(high_codes, factors);
     if constexpr (kOffsets) fine = _mm512_add_epi16(fine, offsets);
     return _mm512_mulhrs_epi16(fine, _mm512_set1_epi16(1 << (15 - kFraction)));
@@ -90,10 +107,10 @@ struct Rounded {
 
   // The weights of codes 0 to 15 in each group: four groups to a vector.
   struct Levels {
-    alignas(32) int16_t high[16];
+    alignas(32) int16_t codes[16];
     Lanes pairs[8];  // groups 2 i and 2 i + 1
-    constexpr Levels() : high(), pairs() {
-      for (int code = 0; code < 16; ++code) high[code] = static_cast<int16_t>((code - kConstant) * (1 << (7 + kShift)));
+    constexpr Levels() : codes(), pairs() {
+      for (int code = 0; code < 16; ++code) codes[code] = static_cast<int16_t>(code);
       for (size_t pair = 0; pair < 8; ++pair)
         for (size_t lane = 0; lane < 32; ++lane) pairs[pair].group[lane] = static_cast<uint16_t>(2 * pair + lane / 16);
     }
@@ -112,7 +129,7 @@ struct Rounded {
         _mm512_shuffle_i32x4(tables[a / 4], tables[c / 4], a % 4 | b % 4 << 2 | c % 4 << 4 | d % 4 << 6), codes);
   }
   static HWY_INLINE void store_by_tables(const WeightUnit<Type>& w, const Unit& unit, std::byte* to, size_t stride) {
-    const __m512i levels = _mm512_broadcast_i64x4(_mm256_load_si256(reinterpret_cast<const __m256i*>(kLevels.high)));
+    const __m512i levels = _mm512_broadcast_i64x4(_mm256_load_si256(reinterpret_cast<const __m256i*>(kLevels.codes)));
     const __m512i in_order = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7);
     __m512i tables[kX.groups / 4];
 #pragma GCC unroll 4
@@ -170,7 +187,7 @@ struct Rounded {
  private:
   static HWY_INLINE float store(const WeightUnit<Type>& w, std::byte* lines, size_t stride) {
     const Unit rounded = unit(w);
-    if constexpr (kTables) {
+    if constexpr (kNarrow) {
       store_by_tables(w, rounded, lines, stride);
     } else {
       store_by_products(w, rounded, lines, stride);
@@ -243,11 +260,18 @@ struct RoundedStrip {
     if constexpr (kOffsets)
       offsets =
           twice(_mm512_mul_ps(offsets_of(form, kGroup), _mm512_mul_ps(inverse, _mm512_set1_ps(1 << Rows::kFraction))));
+    offsets = Rows::sums(offsets, factors);
     (_mm512_store_si512(to + 64 * (4 * kX.place(kGroup, kFour / 4) + kFour % 4),
                         rounded(form.template codes<kGroup, kFour>(), factors, offsets)),
      ...);
   }
   static HWY_INLINE __m512i rounded(__m512i codes, __m512i factors, __m512i offsets) {
+    if constexpr (Rows::kNarrow) {
+      const __m512i even = _mm512_and_si512(codes, _mm512_set1_epi16(0xFF)), odd = _mm512_srli_epi16(codes, 8);
+      return _mm512_mask_blend_epi8(0xAAAAAAAAAAAAAAAA,
+                                    _mm512_srli_epi16(Rows::fine_weights(even, factors, offsets), 8),
+                                    Rows::fine_weights(odd, factors, offsets));
+    }
     if constexpr (Rows::kConstant != 0)
       codes = _mm512_sub_epi8(codes, _mm512_set1_epi8(static_cast<char>(Rows::kConstant)));
     const __m512i even = Rows::high_codes(_mm512_slli_epi16(codes, 8));

@@ -25,7 +25,7 @@ class AmxKernel {
   static constexpr bool kInPlace = kTilesInMemory, kPairs = true;
   static constexpr size_t kBlock = kBf16Block, kTailBytes = 0, kLag = 0;
   static constexpr size_t kPanelRows = 2 * kTile, kChunk = 512;
-  static constexpr size_t kTileRows = 2 * kTile, kBlockTiles = 8;
+  static constexpr size_t kTileRows = 2 * kTile, kBlockTiles = kInPlace ? 8 : 16;
   static constexpr size_t kTaskRows = 16 * kPanelRows, kRowStep = kTile;
   static constexpr size_t kCarryFloats = kPanelRows * kTileRows;
   static constexpr size_t kStreamRows = kInPlace ? 0 : AmxStream<Tiles>::kRowsOfX;
