@@ -1,10 +1,12 @@
-// C = A B for bf16 numbers and fp32 sums: the scores of a page (A: queries, B: keys) and its weighted values (A:
-// weights, B: values), by AVX-512 or by tiles. An element is summed in the order of the depth whatever the rows and
-// columns beside it, so results do not depend on how queries are grouped.
+// C = A B or C += A B for bf16 numbers and fp32 sums: the scores of a page (A: queries, B: keys), and outputs to which
+// its weighted values are added (A: weights, B: values), by AVX-512 or by tiles. An element is summed in the order of
+// the depth, beginning with what was there, whatever the rows and columns beside it, so results do not depend on how
+// queries are grouped.
 // Included by attention_bf16.cpp alone, inside the region compiled for AVX-512 with BF16.
 #pragma once
 
-// Rows of A and C exist up to the next multiple of 16: what they hold does not matter, but it is read and written.
+// Rows of A and C exist up to the next multiple of the engine's rows_together(): what they hold does not matter, but it
+// is read and written.
 struct Product {
   const uint16_t* a;  // [rows, a_stride]
   size_t a_stride;
@@ -14,6 +16,7 @@ struct Product {
   size_t columns;  // a multiple of 16
   float* c;        // [rows, c_stride]
   size_t c_stride;
+  bool adds = false;
 };
 
 class VectorProduct {
@@ -22,6 +25,8 @@ class VectorProduct {
   static constexpr size_t kStrip = 24;  // queries whose scores are in the first cache at a time
 
   explicit VectorProduct(size_t /*most_rows*/) {}
+
+  size_t rows_together() const { return 1; }
 
   void multiply(Product product, size_t rows, Ahead& ahead) const {
     for (; rows > 0; rows -= std::min<size_t>(rows, kMaxRows)) {
@@ -49,7 +54,9 @@ class VectorProduct {
   HWY_INLINE static void block(const Product& product, size_t column, Ahead& ahead) {
     __m512 sum[kRows][kBlocks];
     for (size_t i = 0; i < kRows; ++i)
-      for (size_t j = 0; j < kBlocks; ++j) sum[i][j] = _mm512_setzero_ps();
+      for (size_t j = 0; j < kBlocks; ++j)
+        sum[i][j] =
+            product.adds ? _mm512_loadu_ps(product.c + i * product.c_stride + column + 16 * j) : _mm512_setzero_ps();
     const uint16_t* a = product.a;
     const uint16_t* b = product.b + column * product.b_depth;
     for (size_t k = 0; k < product.depth; k += 2, a += 2, b += 32) {
@@ -77,7 +84,10 @@ class TileProduct {
   static constexpr size_t kStrip = 16;
 
   // A tile product takes as long as A has rows: no more than there are.
-  explicit TileProduct(size_t most_rows) : tiles_(shapes(static_cast<int>(std::min<size_t>(most_rows, 16)))) {}
+  explicit TileProduct(size_t most_rows)
+      : rows_(std::min<size_t>(most_rows, 16)), tiles_(shapes(static_cast<int>(rows_))) {}
+
+  size_t rows_together() const { return rows_; }
 
   void multiply(Product product, size_t rows, Ahead& ahead) {
     for (; rows > 0; rows -= std::min<size_t>(rows, 16)) {
@@ -95,16 +105,23 @@ class TileProduct {
     return {{{rows, 64}, {rows, 64}, {rows, 64}, {rows, 64}, {rows, 64}, {16, 64}, {16, 64}, {16, 64}}};
   }
 
+  template <int kSum>
+  void begin_sum(bool adds, const float* c, size_t stride_bytes) {
+    adds ? tiles_.template load<kSum>(c, stride_bytes) : tiles_.template zero<kSum>();
+  }
+
   template <int kColumnTiles>
   void block(const Product& product, size_t column, Ahead& ahead) {
     const uint16_t* a = product.a;
     const uint16_t* b = product.b + column * product.b_depth;
     const size_t next = 16 * product.b_depth;  // from one column tile to the next
-    tiles_.template zero<0>();
-    if constexpr (kColumnTiles > 1) tiles_.template zero<1>();
+    float* c = product.c + column;
+    const size_t c_bytes = product.c_stride * sizeof(float);
+    begin_sum<0>(product.adds, c, c_bytes);
+    if constexpr (kColumnTiles > 1) begin_sum<1>(product.adds, c + 16, c_bytes);
     if constexpr (kColumnTiles > 2) {
-      tiles_.template zero<2>();
-      tiles_.template zero<3>();
+      begin_sum<2>(product.adds, c + 32, c_bytes);
+      begin_sum<3>(product.adds, c + 48, c_bytes);
     }
     for (size_t k = 0; k < product.depth; k += 32, a += 32, b += 32 * 16) {
       ahead.fetch(8 * kColumnTiles);
@@ -122,8 +139,6 @@ class TileProduct {
         tiles_.template dot_bf16<3, 4, 5>();
       }
     }
-    float* c = product.c + column;
-    const size_t c_bytes = product.c_stride * sizeof(float);
     tiles_.template store<0>(c, c_bytes);
     if constexpr (kColumnTiles > 1) tiles_.template store<1>(c + 16, c_bytes);
     if constexpr (kColumnTiles > 2) {
@@ -132,5 +147,6 @@ class TileProduct {
     }
   }
 
+  const size_t rows_;
   Tiles tiles_;
 };

@@ -85,25 +85,29 @@ void Bf16Walk<T, Engine>::finish_scores(Strip strip, size_t tokens, const float*
 }
 
 template <class T, class Engine>
-void Bf16Walk<T, Engine>::weigh(Strip strip, size_t from, size_t to, size_t tokens, const uint16_t* row_bits) {
+void Bf16Walk<T, Engine>::weigh(Strip strip, size_t from, size_t to, size_t tokens, const uint16_t* row_bits,
+                                const State& state) {
   if constexpr (kCodes) {
-    if (scaled_values_) return weigh_values<true>(strip, from, to, tokens, row_bits);
+    if (scaled_values_) return weigh_values<true>(strip, from, to, tokens, row_bits, state);
   }
-  weigh_values<false>(strip, from, to, tokens, row_bits);
+  weigh_values<false>(strip, from, to, tokens, row_bits, state);
 }
 
-// Scores of queries [from, to) of the strip become weights, if kScaled times the scales of values, and zeros up to a
-// whole number of pairs of vectors.
+// Scores of queries [from, to) of the strip become weights in their place, if kScaled times the scales of values, and
+// zeros up to a whole number of pairs of vectors. Meanwhile, outputs are fetched.
 template <class T, class Engine>
 template <bool kScaled>
-void Bf16Walk<T, Engine>::weigh_values(Strip strip, size_t from, size_t to, size_t tokens, const uint16_t* row_bits) {
+void Bf16Walk<T, Engine>::weigh_values(Strip strip, size_t from, size_t to, size_t tokens, const uint16_t* row_bits,
+                                       const State& state) {
   const auto ones = (__m512bh)_mm512_set1_epi16(kBf16One);
   const __m512 log2e = _mm512_set1_ps(kLog2E);
   for (size_t i = from; i < to; ++i) {
     const float* scores = scores_ + i * at_.score_stride;
-    uint16_t* weights = weights_ + i * at_.slots;
+    uint16_t* weights = weights_ + i * at_.weight_stride;
     const uint16_t* bits = row_bits == nullptr ? nullptr : row_bits + (strip.begin + i) / group_ * (at_.columns / 16);
     const __m512 reference = _mm512_set1_ps(reference_[i]);
+    const float* out = state.out + (strip.begin + i) * at_.width;  // which comes next
+    for (size_t j = 0; j < at_.width; j += 16) _mm_prefetch(reinterpret_cast<const char*>(out + j), _MM_HINT_T0);
     __m512 sum = _mm512_setzero_ps(), middles = _mm512_setzero_ps();
     for (size_t t = 0; t < tokens; t += 32) {
       __m512 p[2] = {_mm512_setzero_ps(), _mm512_setzero_ps()};

@@ -2,48 +2,74 @@
 // Included by attention_bf16.cpp alone, after the walk.
 #pragma once
 
-// What `values` weigh for `count` queries, whose weights start at `from` of the strip.
+// Adds what `values` weigh to the outputs of queries of the strip, of which they are number `from` and on.
 template <class T, class Engine>
-void Bf16Walk<T, Engine>::multiply_values(const uint16_t* values, size_t from, size_t count, size_t tokens) {
-  Product product{weights_ + from * at_.slots, at_.slots, values,   at_.slots,
-                  round_up(tokens, 32),        at_.width, weighed_, at_.weighed_stride};
-  engine_.multiply(product, count, ahead_);
+void Bf16Walk<T, Engine>::add_values(const uint16_t* values, Strip queries, size_t from, size_t tokens, State& state) {
+  float* out = state.out + queries.begin * at_.width;
+  // Where the maximum has not risen, which is nearly everywhere in a long text, there is nothing to correct.
+  for (size_t i = 0; i < queries.size(); i += 16) {
+    const __m512 corrections = _mm512_loadu_ps(correction_ + from + i);
+    uint32_t rises =
+        _mm512_mask_cmp_ps_mask(first_lanes(queries.size() - i), corrections, _mm512_set1_ps(1.0f), _CMP_NEQ_UQ);
+    for (; rises != 0; rises &= rises - 1) {
+      const size_t row = i + static_cast<size_t>(std::countr_zero(rises));
+      const __m512 correction = _mm512_set1_ps(correction_[from + row]);
+      for (float* at = out + row * at_.width; at < out + (row + 1) * at_.width; at += 16)
+        _mm512_store_ps(at, _mm512_mul_ps(_mm512_load_ps(at), correction));
+    }
+  }
+  // Products read and write whole tiles of rows.
+  const bool whole = queries.size() % engine_.rows_together() == 0;
+  if (!whole) std::copy_n(out, queries.size() * at_.width, copied_);
+  Product product{weights_ + from * at_.weight_stride,
+                  at_.weight_stride,
+                  values,
+                  at_.slots,
+                  round_up(tokens, 32),
+                  at_.width,
+                  whole ? out : copied_,
+                  at_.width,
+                  true};
+  engine_.multiply(product, queries.size(), ahead_);
+  if (!whole) std::copy_n(copied_, queries.size() * at_.width, out);
   if constexpr (kCodes) {
-    waiting_rank_ = rank_;
-    waiting_sides_ = value_sides_.b;
     if (rank_ == 0) return;
     product.b = value_sides_.factors;
-    product.columns = kSides;
-    product.c = weighed_ + at_.width;
-    engine_.multiply(product, count, ahead_);
+    product.columns = product.c_stride = kSides;
+    product.c = waiting_sums_;
+    product.adds = false;
+    engine_.multiply(product, queries.size(), ahead_);
+    waiting_ = queries;
+    waiting_rank_ = rank_;
+    waiting_sides_ = value_sides_.b;
   }
 }
 
+// What sums with factors add.
 template <class T, class Engine>
-void Bf16Walk<T, Engine>::accumulate(State& state) {
-  for (size_t i = 0; i < waiting_.size(); ++i) {
-    const __m512 correction = _mm512_set1_ps(waiting_correction_[i]);
-    float* out = state.out + (waiting_.begin + i) * at_.width;
-    const float* weighed = weighed_ + i * at_.weighed_stride;
-    for (size_t j = 0; j < at_.width; j += 16) {
-      __m512 sum = _mm512_load_ps(weighed + j);
-      for (size_t r = 0; kCodes && r < waiting_rank_; ++r)
-        sum = _mm512_fmadd_ps(_mm512_set1_ps(weighed[at_.width + r]),
-                              _mm512_load_ps(waiting_sides_ + r * at_.width + j), sum);
-      _mm512_storeu_ps(out + j, _mm512_fmadd_ps(_mm512_loadu_ps(out + j), correction, sum));
+void Bf16Walk<T, Engine>::add_waiting(State& state) {
+  if constexpr (kCodes) {
+    for (size_t i = 0; i < waiting_.size(); ++i) {
+      float* out = state.out + (waiting_.begin + i) * at_.width;
+      for (size_t j = 0; j < at_.width; j += 16) {
+        __m512 sum = _mm512_load_ps(out + j);
+        for (size_t r = 0; r < waiting_rank_; ++r)
+          sum = _mm512_fmadd_ps(_mm512_set1_ps(waiting_sums_[i * kSides + r]),
+                                _mm512_load_ps(waiting_sides_ + r * at_.width + j), sum);
+        _mm512_store_ps(out + j, sum);
+      }
     }
+    waiting_ = {};
   }
-  waiting_ = {};
 }
 
 template <class T, class Engine>
 void Bf16Walk<T, Engine>::add_row_by_row(Strip strip, size_t tokens, State& state) {
   for (size_t query = strip.begin; query < strip.end;) {
-    const size_t row = query / group_, end = std::min(strip.end, (row + 1) * group_), from = query - strip.begin;
-    multiply_values(blanked_for(row_bits_ + row * (at_.columns / 16), tokens), from, end - query, tokens);
-    waiting_ = {query, end};
-    std::copy_n(correction_ + from, waiting_.size(), waiting_correction_);
-    accumulate(state);
+    const size_t row = query / group_, end = std::min(strip.end, (row + 1) * group_);
+    add_values(blanked_for(row_bits_ + row * (at_.columns / 16), tokens), {query, end}, query - strip.begin, tokens,
+               state);
+    add_waiting(state);
     query = end;
   }
 }

@@ -63,25 +63,24 @@ class Bf16Walk {
           slots(round_up(columns, 32)),
           width(Bf16Walk::width(shape)),
           score_stride(slots + kSides),
-          weighed_stride(width + kSides),
+          weight_stride(2 * score_stride),
           strip(round_up(kStrip, 16)),
           keys(depth * columns / 2),
           values(slots * width / 2),
           q(round_up(queries, kStrip) * depth / 2 + 16 * depth / 2),
           scores(strip * score_stride),
-          weights((strip + 16) * slots / 2),
           bits(round_up(queries * columns / 16, 32) / 2),
           sums(round_up(queries, 16)),
           scales(kCodes ? 4 * slots + 2 * depth : 0),
           factors(kSides * (depth + slots) / 2),
           sides(kCodes ? kMostRank * (depth + slots + columns + 2 * width) + 2 * 16 : 0),
           opened(kCodes ? static_cast<size_t>(shape.head_dim) * static_cast<size_t>(shape.page_tokens) : 0),
-          floats(keys + 2 * values + q + 2 * scores + weights + strip * weighed_stride + 3 * 64 + sums * 16 + bits +
-                 scales + factors + sides + round_up(opened, 16) + (kCodes ? keys + sums * 17 : 0) +
+          floats(keys + 2 * values + q + 2 * scores + strip * (width + kSides) + 2 * 64 + sums * 16 + bits + scales +
+                 factors + sides + round_up(opened, 16) + (kCodes ? keys + sums * 17 : 0) +
                  2 * State::floats(queries, width)) {}
 
-    size_t depth, columns, slots, width, score_stride, weighed_stride, strip;
-    size_t keys, values, q, scores, weights, bits, sums, scales, factors, sides, opened, floats;  // floats' worth
+    size_t depth, columns, slots, width, score_stride, weight_stride, strip;
+    size_t keys, values, q, scores, bits, sums, scales, factors, sides, opened, floats;  // floats' worth
   };
 
   struct Rows {  // of the block, that see something of a page
@@ -119,11 +118,11 @@ class Bf16Walk {
   void find_maxima(Strip strip, size_t tokens, const uint16_t* row_bits, State& state);
   template <Scores kKind>
   void finish_scores(Strip strip, size_t tokens, const float* bias, const uint16_t* row_bits, State& state);
-  void weigh(Strip strip, size_t from, size_t to, size_t tokens, const uint16_t* row_bits);
+  void weigh(Strip strip, size_t from, size_t to, size_t tokens, const uint16_t* row_bits, const State& state);
   template <bool kScaled>
-  void weigh_values(Strip strip, size_t from, size_t to, size_t tokens, const uint16_t* row_bits);
-  void multiply_values(const uint16_t* values, size_t from, size_t count, size_t tokens);
-  void accumulate(State& state);
+  void weigh_values(Strip strip, size_t from, size_t to, size_t tokens, const uint16_t* row_bits, const State& state);
+  void add_values(const uint16_t* values, Strip queries, size_t from, size_t tokens, State& state);
+  void add_waiting(State& state);
   void add_row_by_row(Strip strip, size_t tokens, State& state);
   const uint16_t* blanked_for(const uint16_t* bits, size_t tokens);
 
@@ -136,20 +135,18 @@ class Bf16Walk {
   int32_t lowest_, highest_;
   Ahead ahead_;  // the next page
 
-  uint16_t* keys_;             // operand [depth, columns]
-  uint16_t* values_;           // operand [slots, width]
-  uint16_t* blanked_;          // likewise
-  uint16_t* q_;                // [queries, depth], scaled
-  float* scores_;              // of the strip at hand, [strip, slots + kSides]
-  float* next_scores_;         // of the strip that comes next
-  uint16_t* weights_;          // [strip, slots]
-  float* reference_;           // [strip], what is subtracted from scores, times log2(e)
-  float* correction_;          // [strip], for what was summed before
-  float* weighed_;             // [strip, width + kSides], weighted values that state.out has yet to receive, ...
-  Strip waiting_;              // ... of which queries (none: empty), ...
-  float* waiting_correction_;  // ... and their correction
-  float* lane_sums_;           // [queries, 16]
-  float* key_scale_;           // of codes, [slots]; so are the next three
+  uint16_t* keys_;      // operand [depth, columns]
+  uint16_t* values_;    // operand [slots, width]
+  uint16_t* blanked_;   // likewise
+  uint16_t* q_;         // [queries, depth], scaled
+  float* scores_;       // of the strip at hand, [strip, slots + kSides]
+  float* next_scores_;  // of the strip that comes next
+  uint16_t* weights_;   // in the place of scores_, [strip, weight_stride]
+  float* reference_;    // [strip], what is subtracted from scores, times log2(e)
+  float* correction_;   // [strip], for what was summed before
+  float* copied_;       // [strip, width], outputs of a strip that is not whole
+  float* lane_sums_;    // [queries, 16]
+  float* key_scale_;    // of codes, [slots]; so are the next three
   float* key_middle_;
   float* value_scale_;
   float* value_middle_;
@@ -160,9 +157,11 @@ class Bf16Walk {
   Scores score_kind_ = Scores::kPlain;
   bool late_ = false;           // pack_late() is to be called
   bool scaled_values_ = false;  // weights are to be multiplied by value_scale_
-  size_t rank_ = 0;             // of the product that belongs to the page, ...
-  size_t waiting_rank_ = 0;     // ... and to that whose weighted values wait, with ...
+  size_t rank_ = 0;             // of the product that belongs to the page
+  Strip waiting_;               // queries (none: empty) whose outputs have yet to receive ...
+  float* waiting_sums_;         // ... these, [strip, kSides], times ...
   const float* waiting_sides_ = nullptr;
+  size_t waiting_rank_ = 0;  // ... these, [rank, width]
   GearSides key_sides_, value_sides_;
   float* spare_sides_;     // value_sides_.b of the page before
   float* read_;            // K or V of a page that has a form of its own, or ...
@@ -194,13 +193,13 @@ Bf16Walk<T, Engine>::Bf16Walk(const AttentionArgs& args, const AttentionShape& s
   q_ = reinterpret_cast<uint16_t*>(take(at_.q));
   scores_ = take(at_.scores);
   next_scores_ = take(at_.scores);
-  weights_ = reinterpret_cast<uint16_t*>(take(at_.weights));
-  weighed_ = take(at_.strip * at_.weighed_stride);
+  weights_ = reinterpret_cast<uint16_t*>(scores_);
+  copied_ = take(at_.strip * at_.width);
   reference_ = take(64);
   correction_ = take(64);
-  waiting_correction_ = take(64);
   lane_sums_ = take(at_.sums * 16);
   if constexpr (kCodes) {
+    waiting_sums_ = take(at_.strip * kSides);
     for (float** each : {&key_scale_, &key_middle_, &value_scale_, &value_middle_}) *each = take(at_.slots);
     for (float** each : {&dim_scale_, &dim_middle_}) *each = take(at_.depth);
     q_sums_ = take(at_.sums);
@@ -260,7 +259,7 @@ void Bf16Walk<T, Engine>::segment(uint32_t begin, uint32_t end, State& state, co
     }
     visit(pages[page], state);
   }
-  accumulate(state);
+  add_waiting(state);
   for (size_t i = 0; i < queries_; ++i) state.sum[i] = _mm512_reduce_add_ps(_mm512_load_ps(lane_sums_ + i * 16));
   if constexpr (kCodes) {
     for (size_t i = 0; i < queries_; ++i) {
@@ -315,7 +314,7 @@ void Bf16Walk<T, Engine>::visit(const PageRef& ref, State& state) {
   const bool finite = pack(page, seen, tokens);
   const uint16_t* row_bits = partly ? row_bits_ : nullptr;
   // Vectors and tiles can work at the same time if neither has to wait for the other: the strip that comes next is
-  // scored amid the softmax of this one, and what this one weighs is added to the output amid the softmax of the next.
+  // scored amid the softmax of this one, and what this one weighs is added to its outputs amid the softmax of the next.
   const size_t end = static_cast<size_t>(rows.end) * group_;
   Strip strip{static_cast<size_t>(rows.begin) * group_, 0};
   strip.end = std::min(strip.begin + kStrip, end);
@@ -334,18 +333,13 @@ void Bf16Walk<T, Engine>::visit(const PageRef& ref, State& state) {
       else
         finish_scores<Scores::kRanked>(strip, tokens, page.bias, row_bits, state);
     }
-    weigh(strip, 0, half, tokens, row_bits);
+    weigh(strip, 0, half, tokens, row_bits, state);
     if (next.begin < end) score(next, tokens, next_scores_);
-    weigh(strip, half, strip.size(), tokens, row_bits);
-    accumulate(state);
-    if (finite) {
-      multiply_values(values_, 0, strip.size(), tokens);
-      waiting_ = strip;
-      std::swap(correction_, waiting_correction_);
-    } else {
-      add_row_by_row(strip, tokens, state);
-    }
+    weigh(strip, half, strip.size(), tokens, row_bits, state);
+    add_waiting(state);
+    finite ? add_values(values_, strip, 0, tokens, state) : add_row_by_row(strip, tokens, state);
     std::swap(scores_, next_scores_);
+    weights_ = reinterpret_cast<uint16_t*>(scores_);
     strip = next;
   }
 }
