@@ -57,10 +57,6 @@ HWY_INLINE __m512 lane_maxima(const __m512* rows) {
   return _mm512_max_ps(_mm512_shuffle_f32x4(eight[0], eight[1], 0x88), _mm512_shuffle_f32x4(eight[0], eight[1], 0xdd));
 }
 
-HWY_INLINE __mmask16 first_lanes(size_t count) {
-  return static_cast<__mmask16>(count < 16 ? (1u << count) - 1 : 0xffff);
-}
-
 // bf16 of `low` in the lower half, of `high` in the upper half.
 HWY_INLINE __m512i to_bf16(__m512 low, __m512 high) {
   return (__m512i)_mm512_cvtne2ps_pbh(high, low);

@@ -10,7 +10,7 @@ void Bf16Walk<T, Engine>::add_values(const uint16_t* values, Strip queries, size
   for (size_t i = 0; i < queries.size(); i += 16) {
     const __m512 corrections = _mm512_loadu_ps(correction_ + from + i);
     uint32_t rises =
-        _mm512_mask_cmp_ps_mask(first_lanes(queries.size() - i), corrections, _mm512_set1_ps(1.0f), _CMP_NEQ_UQ);
+        _mm512_mask_cmp_ps_mask(first_floats(queries.size() - i), corrections, _mm512_set1_ps(1.0f), _CMP_NEQ_UQ);
     for (; rises != 0; rises &= rises - 1) {
       const size_t row = i + static_cast<size_t>(std::countr_zero(rises));
       const __m512 correction = _mm512_set1_ps(correction_[from + row]);

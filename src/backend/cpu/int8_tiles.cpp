@@ -93,13 +93,14 @@ struct Rounded {
   static HWY_INLINE __m512i pick(__m512i of_groups, const Lanes& lanes) {
     return _mm512_permutexvar_epi16(_mm512_load_si512(lanes.group), of_groups);
   }
-  // The weights of codes in words: as they are if kNarrow, in 256ths of a step, otherwise as high_codes() has them.
+  // Of narrow codes, in 256ths of a step.
   static HWY_INLINE __m512i fine_weights(__m512i codes, __m512i factors, __m512i offsets) {
     return _mm512_add_epi16(_mm512_mullo_epi16(codes, factors), offsets);
   }
-  static HWY_INLINE __m512i weights(__m512i high_codes, __m512i factors, __m512i offsets) {
-    if constexpr (kNarrow) return _mm512_srai_epi16(fine_weights(high_codes, factors, offsets), 8);
-    __m512i fine = _mm512_mulhrs_epi16(high_codes, factors);
+  // Of codes as they are if kNarrow, otherwise as high_codes() has them.
+  static HWY_INLINE __m512i weights(__m512i codes, __m512i factors, __m512i offsets) {
+    if constexpr (kNarrow) return _mm512_srai_epi16(fine_weights(codes, factors, offsets), 8);
+    __m512i fine = _mm512_mulhrs_epi16(codes, factors);
     if constexpr (kOffsets) fine = _mm512_add_epi16(fine, offsets);
     return _mm512_mulhrs_epi16(fine, _mm512_set1_epi16(1 << (15 - kFraction)));
   }

@@ -3,7 +3,7 @@
 // as for many.
 //
 // Storing a tile takes as long as a product, and so does the wait for its last one: a step's sums leave the registers
-// amid the first products of the next step, and are written to the outputs, row by row, amid the others.
+// amid the first products of the next step, and are written to the outputs behind its last.
 //
 // Weights that lie as tiles in memory are multiplied there. Others are expanded, 32 rows by 512 values at a time, which
 // stay in the first cache while all rows of x pass by.
@@ -57,7 +57,7 @@ class AmxKernel {
     if (!before_.has_value()) return;
     before_->tiles_of_x > 1 ? (before_->strips > 1 ? store<2, 2>() : store<2, 1>())
                             : (before_->strips > 1 ? store<1, 2>() : store<1, 1>());
-    write(0, 2 * kTile);
+    write();
     before_.reset();
   }
 
@@ -99,12 +99,10 @@ class AmxKernel {
     if (before_.has_value()) store_sum<kSum>();
     step.first ? tiles_.template zero<kSum>() : tiles_.template load<kSum>(step.carry + kSum * kTileFloats, kLine);
   }
-  // Rows [begin, end) of the 32 of the step before.
-  void write(size_t begin, size_t end) {
+  void write() {
     if (!before_->last) return;
-    for (size_t tile_row = 0; tile_row < 2 * kTile; tile_row += kTile)
-      before_->outputs.write_tiles(before_->to + 2 * tile_row * kTile, tile_row, std::max(begin, tile_row),
-                                   std::min(end, tile_row + kTile), before_->row, before_->rows);
+    for (size_t tile = 0; tile < 2; ++tile)
+      before_->outputs.write_tiles(before_->to + 2 * tile * kTileFloats, tile * kTile, before_->row, before_->rows);
   }
 
   template <int kA, int kB>
@@ -140,7 +138,7 @@ class AmxKernel {
         if constexpr (kB > 1) _mm_prefetch(reinterpret_cast<const char*>(step.next.second + line), _MM_HINT_T1);
       }
     }
-    if (before_.has_value()) write(0, 2 * kTile);
+    if (before_.has_value()) write();
     float* to = !step.last                                        ? step.carry
                 : before_.has_value() && before_->to == step.sums ? step.sums + kCarryFloats
                                                                   : step.sums;

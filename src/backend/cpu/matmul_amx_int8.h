@@ -159,8 +159,7 @@ class AmxInt8Kernel {
     if (strip % 2 == 1) write(step, carry - kTileFloats, strip / 2);
   }
   static void write(const PanelStep& step, float* tiles, size_t strip) {
-    step.outputs.write_tiles(tiles, 0, 0, kTile, step.row + strip * kTile,
-                             std::min(kTile, step.panel_rows - strip * kTile));
+    step.outputs.write_tiles(tiles, 0, step.row + strip * kTile, std::min(kTile, step.panel_rows - strip * kTile));
   }
   void scale_all() {
     for (size_t strip = 0; strip < kStrips; ++strip) scale(strip);

@@ -40,63 +40,50 @@ struct TileOutputs {
 
   // sums[row of x][stride] of weight rows [row, row + rows); not of a pair
   void write(float* sums, size_t stride, size_t row, size_t rows) const {
-    const float* bias = problem.bias != nullptr ? problem.bias + row : nullptr;
-    for (size_t r = 0; r < x_rows; ++r, sums += stride) {
-      float* y = problem.y[x_row + r] + row;
-      if (problem.gated == nullptr) {
-        write_outputs(sums, bias, problem.accumulate, rows, y);
-      } else {
-        if (bias != nullptr) write_outputs(sums, bias, false, rows, sums);
-        problem.gated(y, sums, y, static_cast<int64_t>(rows));
-      }
-    }
+    for (size_t r = 0; r < x_rows; ++r, sums += stride) write_row(sums, r, row, rows);
   }
 
   // Outputs [row, row + rows) of row r of x, on their way to the first cache.
   void fetch(size_t r, size_t row, size_t rows) const {
-    if (r >= x_rows || problem.past_caches) return;
+    if (r >= x_rows || past_caches()) return;
     const float* y = problem.y[x_row + r] + row;
     for (size_t i = 0; i < rows; i += 16) __builtin_prefetch(y + i, 1);
   }
-  // The same of rows [begin, end) of x, from tiles of sums, [16 rows of x][16 weight rows], of which the first has row
-  // `tile_row` of x and the others follow strip by strip.
-  void write_tiles(float* tiles, size_t tile_row, size_t begin, size_t end, size_t row, size_t rows) const {
-    end = std::min(end, x_rows);
-    if (begin >= end) return;
-    float* first = tiles + (begin - tile_row) * 16;
-    const size_t count = end - begin;
-    for (size_t i = 0; i < rows; i += 16, first += 256) {
+  // The same from tiles of sums, [16 rows of x][16 weight rows], of which the first begins with row `first` of x and
+  // the others follow strip by strip.
+  void write_tiles(float* tiles, size_t first, size_t row, size_t rows) const {
+    if (first >= x_rows) return;
+    const size_t count = std::min<size_t>(16, x_rows - first);
+    for (size_t i = 0; i < rows; i += 16, tiles += 256) {
       const size_t columns = std::min<size_t>(16, rows - i);
       if (gate != nullptr) {
-        float* up = first + 256;
-        add_bias(first, gate->bias, row + i, count);
+        float* up = tiles + 256;
+        add_bias(tiles, gate->bias, row + i, count);
         add_bias(up, problem.bias, row + i, count);
-        problem.gated(first, up, up, static_cast<int64_t>(16 * count));
-        first = up;
-      } else if (problem.gated != nullptr) {
-        for (size_t r = 0; r < count; ++r) gate_one(first + 16 * r, begin + r, row + i, columns);
-        continue;
+        problem.gated(tiles, up, up, static_cast<int64_t>(16 * count));
+        tiles = up;
       }
-      const float* bias = gate == nullptr && problem.bias != nullptr ? problem.bias + row + i : nullptr;
-      for (size_t r = 0; r < count; ++r) {
-        float* y = problem.y[x_row + begin + r] + row + i;
-        if (problem.past_caches && columns == 16)
-          pass_outputs(first + 16 * r, bias, y);
-        else
-          write_outputs(first + 16 * r, bias, problem.accumulate, columns, y);
-      }
+      for (size_t r = 0; r < count; ++r) write_row(tiles + 16 * r, first + r, row + i, columns);
     }
   }
 
  private:
-  void add_bias(float* sums, const float* bias, size_t row, size_t count) const {
-    for (size_t r = 0; bias != nullptr && r < count; ++r)
-      write_outputs(sums + 16 * r, bias + row, false, 16, sums + 16 * r);
-  }
-  void gate_one(float* sums, size_t r, size_t row, size_t columns) const {
+  // What is read again at once, as y is by the second of two that are not a pair, had better stay.
+  bool past_caches() const { return problem.past_caches && (problem.gated == nullptr || gate != nullptr); }
+
+  // Sums of a pair are combined, and have their biases.
+  HWY_INLINE void write_row(float* sums, size_t r, size_t row, size_t count) const {
     float* y = problem.y[x_row + r] + row;
-    if (problem.bias != nullptr) write_outputs(sums, problem.bias + row, false, columns, sums);
-    problem.gated(y, sums, y, static_cast<int64_t>(columns));
+    const float* bias = gate == nullptr && problem.bias != nullptr ? problem.bias + row : nullptr;
+    if (problem.gated != nullptr && gate == nullptr) {
+      if (bias != nullptr) write_outputs(sums, bias, false, count, sums);
+      return problem.gated(y, sums, y, static_cast<int64_t>(count));
+    }
+    if (past_caches() && count == 16) return pass_outputs(sums, bias, y);
+    write_outputs(sums, bias, problem.accumulate, count, y);
+  }
+  static void add_bias(float* sums, const float* bias, size_t row, size_t count) {
+    for (size_t r = 0; bias != nullptr && r < count; ++r, sums += 16) write_outputs(sums, bias + row, false, 16, sums);
   }
 };
 

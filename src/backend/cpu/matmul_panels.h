@@ -376,6 +376,7 @@ void fill_matmul_of(Kernels& table) {
   };
   table.gated_matmul = [](Context& context, const MatmulArgs& gate, const MatmulArgs& up, GatedRow gated) {
     MatmulProblem problems[] = {matmul_problem(gate), matmul_problem(up)};
+    problems[0].past_caches = false;  // the other reads it
     problems[1].gated = gated;
     matmul_in_phase<kPlain, kQuantizedPrompts>(context, {problems, true});
   };
