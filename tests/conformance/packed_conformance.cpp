@@ -165,6 +165,23 @@ TEST_P(PackedTest, LargeProductsKeepTheirBits) {
   }
 }
 
+// Outputs past the caches, of a pair and of two types, of which the second reads what the first wrote.
+TEST_P(PackedTest, LargeGatedProductsKeepTheirBits) {
+  if (types().empty()) return;
+  constexpr int64_t kRows = 288, kIn = 256, kOut = 4096;
+  const Floats x = random_floats(static_cast<size_t>(kRows * kIn), 6);
+  const Tensor gate = pack(weights({kOut, kIn}, DType::kQ4_0, 2));
+  for (DType other : {DType::kQ4_0, DType::kQ8_0}) {
+    SCOPED_TRACE(dtype_name(other));
+    const Tensor up = pack(weights({kOut, kIn}, other, 3));
+    const Floats all = gated(device_.make({kRows, kIn}, x), gate, up);
+    for (int64_t row : {0, 40, 287}) {
+      const auto at = x.begin() + row * kIn, y = all.begin() + row * kOut;
+      expect_same(gated(device_.make({1, kIn}, Floats(at, at + kIn)), gate, up), Floats(y, y + kOut));
+    }
+  }
+}
+
 TEST_P(PackedTest, ExpertsKeepTheirBits) {
   for (DType dtype : types()) {
     SCOPED_TRACE(dtype_name(dtype));
