@@ -88,9 +88,11 @@ std::string way_name(const testing::TestParamInfo<Way>& info) {
 
 Rounding rounding_of(const Device& device, DType dtype) {
   const std::string& target = device.target();
-  if (dtype == DType::kF32 || (!target.starts_with("AMX_") && target != "AVX512_BF16")) return Rounding::kNone;
-  if (!is_quantized(dtype)) return Rounding::kBf16;
-  if (device.phase() == Phase::kDecode || target == "AVX512_BF16") return Rounding::kEightBits;
+  const bool in_bf16 = target.starts_with("AMX_") || target == "AVX512_BF16";
+  const bool in_8_bits = target == "AVX512_VNNI" || target == "AVX2_INT8";
+  if (dtype == DType::kF32 || (!in_bf16 && !in_8_bits)) return Rounding::kNone;
+  if (!is_quantized(dtype)) return in_bf16 ? Rounding::kBf16 : Rounding::kNone;
+  if (device.phase() == Phase::kDecode || !target.starts_with("AMX_")) return Rounding::kEightBits;
   return target != "AMX_BF16" && dtype_bytes(dtype, 256) * 8 <= 5 * 256 ? Rounding::kTileBits : Rounding::kBf16;
 }
 

@@ -54,7 +54,7 @@ class PackedTest : public InEveryWay {
     return found;
   }
   bool has_tiles() const { return device_.target().rfind("AMX", 0) == 0; }
-  bool rounds() const { return device_.target().find("BF16") != std::string::npos || has_tiles(); }
+  bool in_8_bits() const { return rounding_of(device_, DType::kQ8_0) != Rounding::kNone; }
 
   Device device_{GetParam()};
 };
@@ -64,9 +64,11 @@ TEST_P(PackedTest, WhatIsPackedAndWhatNot) {
   const auto can = [&](DType dtype, std::initializer_list<int64_t> dims) {
     return device_->can_pack(Tensor(nullptr, dtype, dims));
   };
-  for (DType dtype : {DType::kQ4_0, DType::kQ8_0, DType::kQ4_K, DType::kQ5_K, DType::kQ6_K}) {
-    EXPECT_EQ(can(dtype, {32, 512}), rounds());
-    EXPECT_EQ(can(dtype, {4, 16, 256}), rounds());
+  for (const DTypeInfo& info : all_dtypes()) {
+    const DType dtype = info.dtype;
+    if (!is_quantized(dtype)) continue;
+    EXPECT_EQ(can(dtype, {32, 512}), in_8_bits());
+    EXPECT_EQ(can(dtype, {4, 16, 256}), in_8_bits());
     EXPECT_FALSE(can(dtype, {40, 512}));  // not whole strips
     if (dtype_info(dtype).block_elements == 32) {
       EXPECT_FALSE(can(dtype, {32, 288}));  // not whole units

@@ -15,11 +15,10 @@ namespace {
 // A strip's rows are a vector's lanes, and so they are in the lines of a tile: two values of each row, side by side.
 template <class Type>
 struct Bf16Strip {
-  using Form = typename StripLayout<Type>::Form;
+  using Form = StripForm<Type>;
   static constexpr XLayout kX = Type::kX;
   static constexpr bool kOffsets = kX.offsets != Offsets::kNone;
   static constexpr size_t kFours = kUnitValues / kX.groups / 4;
-  static_assert(kX.offsets != Offsets::kAdded);
 
   static void expand(const WeightRows& weights, void* panel, size_t) {
     const WeightRows w = weights;
@@ -58,9 +57,10 @@ struct Bf16Strip {
                       Twice(offsets<kGroup>(form))};
     (store_four(form.template codes<kGroup, kFour>(), scale, to + 128 * (kGroup * kFours + kFour)), ...);
   }
-  template <size_t kGroup>
+  template <size_t kGroup>  // to be subtracted
   static HWY_INLINE __m512 offsets(const Form& form) {
-    if constexpr (kOffsets) return form.offsets(kGroup);
+    if constexpr (kX.offsets == Offsets::kSubtracted) return form.offsets(kGroup);
+    if constexpr (kX.offsets == Offsets::kAdded) return _mm512_sub_ps(_mm512_setzero_ps(), form.offsets(kGroup));
     return _mm512_setzero_ps();
   }
   static HWY_INLINE void store_four(__m512i codes, const Scale& scale, std::byte* to) {
@@ -101,12 +101,8 @@ struct Bf16Strip {
 struct StripFunctions {
   template <class Type>
   static const ExpandRows& of() {
-    static constexpr ExpandRows none = nullptr;
-    if constexpr (HasStrips<Type>) {
-      static constexpr ExpandRows expand = Bf16Strip<Type>::expand;
-      return expand;
-    }
-    return none;
+    static constexpr ExpandRows expand = Bf16Strip<Type>::expand;
+    return expand;
   }
 };
 
@@ -126,13 +122,11 @@ void unpack_bf16(const std::byte* strip, size_t stride, size_t units, std::byte*
 }  // namespace
 
 ExpandRows expand_strips_to_bf16(DType dtype) {
-  const ExpandRows expand = int8_function<StripFunctions>(dtype);
-  GODWIT_CHECK(expand != nullptr, "{} has no strips", dtype_name(dtype));
-  return expand;
+  return int8_function<StripFunctions>(dtype);
 }
 
-const Bf16Strips& bf16_strips() {
-  static constexpr Bf16Strips strips{pack_bf16, unpack_bf16};
+const StripCopies& bf16_strips() {
+  static constexpr StripCopies strips{pack_bf16, unpack_bf16};
   return strips;
 }
 

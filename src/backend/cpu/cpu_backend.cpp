@@ -58,18 +58,18 @@ class CpuBackend final : public Backend {
   void add(Tensor x, Tensor y) override { kernels_.add(context_, x, y); }
   void softcap(Tensor x, float cap) override { kernels_.softcap(context_, x, cap); }
   void matmul(const MatmulArgs& args) override {
-    (args.w.dtype == DType::kF32 ? kernels_.matmul_f32 : kernels_.matmul)(context_, args);
+    (kernels_.in_fp32(args.w.dtype) ? kernels_.matmul_f32 : kernels_.matmul)(context_, args);
   }
   void matmul_all(std::span<const MatmulArgs> products) override {
-    const auto f32 = [](const MatmulArgs& args) { return args.w.dtype == DType::kF32; };
-    if (kernels_.matmul_all != nullptr && std::none_of(products.begin(), products.end(), f32))
+    const auto in_fp32 = [&](const MatmulArgs& args) { return kernels_.in_fp32(args.w.dtype); };
+    if (kernels_.matmul_all != nullptr && std::none_of(products.begin(), products.end(), in_fp32))
       return kernels_.matmul_all(context_, products);
     for (const MatmulArgs& args : products) matmul(args);
   }
   void gated_matmul(const GatedMatmulArgs& args) override {
     const MatmulArgs gate{.x = args.x, .w = args.gate_w, .bias = args.gate_bias, .y = args.y, .phase = args.phase};
     MatmulArgs up{.x = args.x, .w = args.up_w, .bias = args.up_bias, .y = args.y, .phase = args.phase};
-    if (kernels_.gated_matmul != nullptr && gate.w.dtype != DType::kF32 && up.w.dtype != DType::kF32)
+    if (kernels_.gated_matmul != nullptr && !kernels_.in_fp32(gate.w.dtype) && !kernels_.in_fp32(up.w.dtype))
       return kernels_.gated_matmul(context_, gate, up, kernels_.gated_row(args.activation));
     up.y = args.spare;
     matmul(gate);
@@ -79,7 +79,7 @@ class CpuBackend final : public Backend {
 
   void route(const RouteArgs& args) override { kernels_.route(context_, args); }
   void expert_matmul(const ExpertMatmulArgs& args) override {
-    (args.w.dtype == DType::kF32 ? kernels_.expert_matmul_f32 : kernels_.expert_matmul)(context_, args);
+    (kernels_.in_fp32(args.w.dtype) ? kernels_.expert_matmul_f32 : kernels_.expert_matmul)(context_, args);
   }
   void combine_experts(Tensor x, Tensor weights, Tensor out) override {
     kernels_.combine_experts(context_, x, weights, out);

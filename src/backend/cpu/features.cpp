@@ -27,11 +27,26 @@ bool bit(unsigned word, int index) {
   return (word >> index & 1) != 0;
 }
 
+// Highway has checked that the system saves the wide registers.
+bool detect_avx2() {
+  return (hwy::SupportedTargets() & HWY_AVX2) != 0;
+}
+
+bool detect_avx512_vnni() {
+  constexpr int kVbmi = 1, kVbmi2 = 6, kVnni = 11;
+  const unsigned word = features_leaf(0).ecx;
+  return (hwy::SupportedTargets() & HWY_AVX3) != 0 && bit(word, kVbmi) && bit(word, kVbmi2) && bit(word, kVnni);
+}
+
 bool detect_avx512_bf16() {
-  constexpr int kVbmi = 1, kVbmi2 = 6, kVnni = 11, kBf16 = 5;
-  // Highway has checked that the system saves the wide registers.
-  return (hwy::SupportedTargets() & HWY_AVX3) != 0 && bit(features_leaf(0).ecx, kVbmi) &&
-         bit(features_leaf(0).ecx, kVbmi2) && bit(features_leaf(0).ecx, kVnni) && bit(features_leaf(1).eax, kBf16);
+  constexpr int kBf16 = 5;
+  return detect_avx512_vnni() && bit(features_leaf(1).eax, kBf16);
+}
+
+bool detect_intel() {
+  constexpr unsigned kGenu = 0x756E6547;  // GenuineIntel
+  Leaf leaf;
+  return __get_cpuid(0, &leaf.eax, &leaf.ebx, &leaf.ecx, &leaf.edx) != 0 && leaf.ebx == kGenu;
 }
 
 bool detect_amx() {
@@ -46,7 +61,16 @@ bool detect_amx() {
 
 #else
 
+bool detect_avx2() {
+  return false;
+}
+bool detect_avx512_vnni() {
+  return false;
+}
 bool detect_avx512_bf16() {
+  return false;
+}
+bool detect_intel() {
   return false;
 }
 bool detect_amx() {
@@ -56,6 +80,21 @@ bool detect_amx() {
 #endif
 
 }  // namespace
+
+bool has_avx2() {
+  static const bool has = detect_avx2();
+  return has;
+}
+
+bool has_avx512_vnni() {
+  static const bool has = detect_avx512_vnni();
+  return has;
+}
+
+bool is_intel() {
+  static const bool is = detect_intel();
+  return is;
+}
 
 bool has_avx512_bf16() {
   static const bool has = detect_avx512_bf16();

@@ -9,26 +9,15 @@ GODWIT_BF16_BEGIN
 namespace godwit::cpu {
 namespace {
 
-template <class Type>
-constexpr StripType kStripType{
-    Strip<Type>::pack,
-    Strip<Type>::unpack,
-    {Strip<Type>::template dot<1>, Strip<Type>::template dot<2>, Strip<Type>::template dot<3>,
-     Strip<Type>::template dot<4>, Strip<Type>::template dot<5>, Strip<Type>::template dot<6>}};
-
-template <class Type>
-constexpr const StripType* strips_of() {
-  if constexpr (HasStrips<Type>) return &kStripType<Type>;
-  return nullptr;
-}
-
 struct DotFunctions {
   template <class Type>
   static const Int8Type& of() {
     using P = Panel<Type>;
-    static constexpr Int8Type type{
-        Type::kX, {dot<Type, 1>, dot<Type, 2>, dot<Type, 3>, dot<Type, 4>},     P::kUnitBytes,
-        P::fill,  {P::template dot<4>, P::template dot<5>, P::template dot<6>}, strips_of<Type>()};
+    static constexpr RowDots rows{{dot<Type, 1>, dot<Type, 2>, dot<Type, 3>, dot<Type, 4>},
+                                  P::kUnitBytes,
+                                  P::fill,
+                                  {P::template dot<4>, P::template dot<5>, P::template dot<6>}};
+    static constexpr Int8Type type{Type::kX, Strip<Type>::kDots, &rows};
     return type;
   }
 };

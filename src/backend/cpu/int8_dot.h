@@ -1,15 +1,16 @@
-// Dot products of stored weights with activations of 8 bits. Needs has_avx512_bf16().
+// Dot products of stored weights with activations of 8 bits.
 //
-// A sum is defined once, and three kernels compute it to the bit: products of a group of 32 or 16 values are summed as
+// A sum is defined once, and all kernels compute it to the bit: products of a group of 32 or 16 values are summed as
 // whole numbers, scaled, and added to the group's place of eight or sixteen in its unit of 256, unit by unit in order;
 // then the places' sums are added in order.
+//  - Strips of 16 weight rows, laid out anew when a model is loaded (strip_layouts.h), with any number of rows of x.
 //  - A few rows of x with weights as they lie in memory: the groups are the lanes of a vector.
 //  - Many rows of x with a panel of 32 weight rows, copied so that weight rows are the lanes: no lane is ever added to
 //    another, and a weight's code is read from memory once.
-//  - Strips of 16 weight rows, laid out anew when a model is loaded (int8_strips-inl.h), with any number of rows of x.
+// AVX-512 has all three; AVX2 has strips, which rows that are not packed are made into on the way.
 #pragma once
 
-#include "backend/cpu/int8_x.h"
+#include "backend/cpu/strip_layouts.h"
 #include "tensor/dtype.h"
 
 namespace godwit::cpu {
@@ -21,7 +22,7 @@ struct Int8Weights {
 };
 
 inline constexpr size_t kDotWeightRows = 4, kDotRowsOfX = 4;
-inline constexpr size_t kStripRows = 16, kStripRowsOfX = 6;
+inline constexpr size_t kStripRowsOfX = 6;
 inline constexpr size_t kPanelWeightRows = 32, kPanelLeastRowsOfX = 4, kPanelRowsOfX = 6;
 
 // Lines are asked for these many bytes before they are needed, from memory and then from the second cache: pages end
@@ -35,25 +36,26 @@ using PanelDot = void (*)(const std::byte* panel, const XUnit* x, size_t units, 
 
 // `first` and `stride` of weights that are packed lead to strips.
 // `fetch`: lines are asked for ahead of time; where the hardware follows whole lines by itself, that costs more than it
-// brings.
+// brings. Strips that are not read in order are always asked for.
 using StripDot = void (*)(const std::byte* strip, const XUnit* x, size_t units, bool fetch, float* sums,
                           size_t sums_stride);
-struct StripType {
-  void (*pack)(const std::byte* rows, size_t stride, size_t units, std::byte* strip);
-  void (*unpack)(const std::byte* strip, size_t stride, size_t units, std::byte* rows);
-  StripDot dot[kStripRowsOfX];  // for 1, 2, ... rows of x
-};
 
-struct Int8Type {
-  const XLayout& x;
+// Weights as they lie in the file.
+struct RowDots {
   Int8Dot dot[kDotRowsOfX];  // for 1, 2, ... rows of x
   size_t panel_unit_bytes;   // of a panel, aligned to 64 bytes
   FillPanel fill;
   PanelDot panel_dot[kPanelRowsOfX - kPanelLeastRowsOfX + 1];  // for kPanelLeastRowsOfX ... rows of x
-  const StripType* strips;                                     // null: stays as it lies in the file
 };
 
-// For every quantized type.
+struct Int8Type {
+  const XLayout& x;
+  const StripDot* strips;  // for 1, 2, ... kStripRowsOfX rows of x
+  const RowDots* rows;     // null: rows are made into strips
+};
+
+// For every quantized type, in AVX-512 (needs has_avx512_vnni()) and in AVX2 (needs has_avx2()).
 const Int8Type& int8_type(DType dtype);
+const Int8Type& int8_type_avx2(DType dtype);
 
 }  // namespace godwit::cpu

@@ -1,4 +1,4 @@
-// Products in 8 bits, step by step: what x is rounded to, sums against fp64, and both kernels to the bit.
+// Products in 8 bits, step by step: what x is rounded to, sums against fp64, and all kernels to the bit.
 #include "backend/cpu/int8_dot.h"
 
 #include <cmath>
@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "backend/cpu/features.h"
-#include "backend/cpu/kernels.h"
+#include "backend/cpu/strips.h"
 #include "tensor/quant.h"
 
 namespace godwit::cpu {
@@ -62,7 +62,7 @@ struct Units {
 class Int8DotTest : public testing::Test {
  protected:
   void SetUp() override {
-    if (!has_avx512_bf16()) GTEST_SKIP() << "no AVX512_BF16";
+    if (!has_avx512_vnni()) GTEST_SKIP() << "no AVX512_VNNI";
   }
 };
 
@@ -126,7 +126,7 @@ TEST_F(Int8DotTest, AgreesWithFp64) {
         const Units units(x, in, type.x);
         for (size_t count = 1; count <= x_rows; ++count) {
           float sums[kDotRowsOfX * 8];
-          type.dot[count - 1]({stored.data(), row_bytes, rows, in}, units.at, units.count, sums, 8);
+          type.rows->dot[count - 1]({stored.data(), row_bytes, rows, in}, units.at, units.count, sums, 8);
           for (size_t m = 0; m < count; ++m) {
             const std::span row(x.data() + m * in, in);
             const Rounded rounded(row);
@@ -167,22 +167,88 @@ TEST_F(Int8DotTest, PanelsAgreeToTheBit) {
         for (size_t row = 0; row < rows; ++row)
           quantize(dtype, values.data() + row * in, stored.data() + row * row_bytes, in);
         const Units units(x, in, type.x);
-        const Buffer panel = aligned_buffer(units.count * type.panel_unit_bytes);
-        type.fill({stored.data(), row_bytes, rows, in}, units.count, panel.data());
+        const Buffer panel = aligned_buffer(units.count * type.rows->panel_unit_bytes);
+        type.rows->fill({stored.data(), row_bytes, rows, in}, units.count, panel.data());
         for (size_t count = kPanelLeastRowsOfX; count <= x_rows; ++count) {
           std::vector<float> sums(count * kPanelWeightRows);
-          type.panel_dot[count - kPanelLeastRowsOfX](panel.data(), units.at, units.count, sums.data(),
-                                                     kPanelWeightRows);
+          type.rows->panel_dot[count - kPanelLeastRowsOfX](panel.data(), units.at, units.count, sums.data(),
+                                                           kPanelWeightRows);
           for (size_t m = 0; m < count; ++m)
             for (size_t n = 0; n < rows; n += kDotWeightRows) {
               float want[kDotWeightRows];
               const size_t some = std::min(kDotWeightRows, rows - n);
-              type.dot[0]({stored.data() + n * row_bytes, row_bytes, some, in}, units.at + m * units.count, units.count,
-                          want, kDotWeightRows);
+              type.rows->dot[0]({stored.data() + n * row_bytes, row_bytes, some, in}, units.at + m * units.count,
+                                units.count, want, kDotWeightRows);
               for (size_t i = 0; i < some; ++i)
                 ASSERT_EQ(sums[m * kPanelWeightRows + n + i], want[i]) << m << ", " << n + i;
             }
         }
+      }
+    }
+  }
+}
+
+// Strips in vectors of both widths give the sums of rows as they lie, to the bit; and a strip has all of its rows.
+TEST_F(Int8DotTest, StripsAgreeToTheBit) {
+  for (DType dtype : quantized_types()) {
+    const Int8Type &type = int8_type(dtype), &narrow = int8_type_avx2(dtype);
+    for (size_t in : {256, 1536}) {
+      SCOPED_TRACE(testing::Message() << dtype_name(dtype) << " of " << in);
+      const size_t row_bytes = dtype_bytes(dtype, in), x_rows = kStripRowsOfX;
+      const std::vector<float> values = random_floats(kStripRows * in, 6, 0.1F), x = random_floats(x_rows * in, 7, 2);
+      std::vector<std::byte> stored(kStripRows * row_bytes), strip(stored.size()), back(stored.size());
+      for (size_t row = 0; row < kStripRows; ++row)
+        quantize(dtype, values.data() + row * in, stored.data() + row * row_bytes, in);
+      const Units units(x, in, type.x);
+      strip_copies(dtype).pack(stored.data(), row_bytes, units.count, strip.data());
+      strip_copies(dtype).unpack(strip.data(), row_bytes, units.count, back.data());
+      ASSERT_EQ(back, stored);
+      for (size_t count = 1; count <= x_rows; ++count) {
+        std::vector<float> wide(count * kStripRows), sums(count * kStripRows);
+        type.strips[count - 1](strip.data(), units.at, units.count, false, wide.data(), kStripRows);
+        narrow.strips[count - 1](strip.data(), units.at, units.count, false, sums.data(), kStripRows);
+        for (size_t m = 0; m < count; ++m)
+          for (size_t n = 0; n < kStripRows; n += kDotWeightRows) {
+            float want[kDotWeightRows];
+            type.rows->dot[0]({stored.data() + n * row_bytes, row_bytes, kDotWeightRows, in},
+                              units.at + m * units.count, units.count, want, kDotWeightRows);
+            for (size_t i = 0; i < kDotWeightRows; ++i) {
+              ASSERT_EQ(wide[m * kStripRows + n + i], want[i]) << m << ", " << n + i;
+              ASSERT_EQ(sums[m * kStripRows + n + i], want[i]) << m << ", " << n + i;
+            }
+          }
+      }
+    }
+  }
+}
+
+// The largest codes and the largest x: nothing is lost in 16 bits.
+TEST(Int8DotAvx2, ExtremesDoNotOverflow) {
+  if (!has_avx2()) GTEST_SKIP() << "no AVX2";
+  for (DType dtype : quantized_types()) {
+    const Int8Type& type = int8_type_avx2(dtype);
+    const size_t in = 512, row_bytes = dtype_bytes(dtype, in);
+    for (float sign : {1.0F, -1.0F}) {
+      SCOPED_TRACE(testing::Message() << dtype_name(dtype) << ", " << sign);
+      std::vector<float> values(kStripRows * in), weights(in), x(in);
+      std::mt19937 generator(8);
+      for (float& value : values) value = generator() % 8 == 0 ? -sign : sign;
+      for (size_t i = 0; i < in; ++i) x[i] = i % 37 == 0 ? -3.0F : 3.0F;
+      std::vector<std::byte> stored(kStripRows * row_bytes), strip(stored.size());
+      for (size_t row = 0; row < kStripRows; ++row)
+        quantize(dtype, values.data() + row * in, stored.data() + row * row_bytes, in);
+      const Units units(x, in, type.x);
+      strip_copies(dtype).pack(stored.data(), row_bytes, units.count, strip.data());
+      float sums[kStripRows];
+      type.strips[0](strip.data(), units.at, units.count, true, sums, kStripRows);
+      for (size_t row = 0; row < kStripRows; ++row) {
+        dequantize(dtype, stored.data() + row * row_bytes, weights.data(), in);
+        double want = 0, magnitude = 0;
+        for (size_t i = 0; i < in; ++i) {
+          want += static_cast<double>(weights[i]) * static_cast<double>(x[i]);
+          magnitude += std::fabs(static_cast<double>(weights[i]) * static_cast<double>(x[i]));
+        }
+        ASSERT_NEAR(sums[row], want, 1e-6 * magnitude) << row;
       }
     }
   }

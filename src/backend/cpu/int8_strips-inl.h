@@ -1,270 +1,248 @@
-// Strips: sixteen weight rows laid out anew, so that rows are a vector's lanes and memory is read in whole lines. A
-// strip is as long as its rows and is [unit of 256 values].
-//
-// Sums are those of int8_dot.h, to the bit.
+// Products of strips (strip_layouts.h) with activations of 8 bits, in vectors of either width: include lines_512-inl.h
+// or lines_256-inl.h first. Sums are those of int8_dot.h, to the bit.
 #pragma once
 
 #include <utility>
 
 #include "backend/cpu/int8_dot.h"
-#include "backend/cpu/int8_types-inl.h"
+#include "backend/cpu/strip_layouts.h"
 
-GODWIT_BF16_BEGIN
+GODWIT_LINES_BEGIN
 namespace godwit::cpu {
 namespace {
 
-HWY_INLINE __m512i line_at(const std::byte* unit, size_t line) {
-  return _mm512_loadu_si512(unit + 64 * line);
-}
-// 64 bytes of each row, from sixteen lines beginning at `first`; beyond kCount lines there are zeros.
-template <size_t kCount>
-HWY_INLINE void load_rows(const std::byte* unit, size_t first, __m512i (&rows)[16]) {
-#pragma GCC unroll 16
-  for (size_t i = 0; i < 16; ++i) rows[i] = first + i < kCount ? line_at(unit, first + i) : _mm512_setzero_si512();
-  transpose(rows);
-}
-template <size_t kShift>
-HWY_INLINE __m512i nibbles(__m512i bytes) {
-  return bits(kShift == 0 ? bytes : _mm512_srli_epi16(bytes, kShift), 15);
-}
-HWY_INLINE __m512 f16_of_rows(const std::byte* from) {
-  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
+// Levels of four bits, raised so that none is negative.
+struct alignas(16) RaisedLevels {
+  uint8_t at[16];
+  constexpr RaisedLevels(const int8_t (&levels)[16], int raised) : at() {
+    for (size_t i = 0; i < 16; ++i) at[i] = static_cast<uint8_t>(levels[i] + raised);
+  }
+};
+constexpr RaisedLevels kIq4Raised(kIq4Levels, IQ4_NLLayout::kX.constant),
+    kMxfp4Raised(kMxfp4Levels, MXFP4Layout::kX.constant);
+HWY_INLINE Line look_up(const RaisedLevels& levels, Line codes) {
+  return bytes_of(levels.at, codes);
 }
 
-// --- blocks of 32 that begin with an f16 scale
-//
-// A unit: the codes of its eight blocks, four bytes of each row to a line, then the blocks' scales, each of all rows.
-// Bytes are stored as vpdpbusd takes them: signed ones raised.
+// Lower four bits and upper two of six, less 32.
+HWY_INLINE Floats less_32(Line low, Line high) {
+  return sub(to_floats(either(low, lanes_shifted_4(high))), 32);
+}
+
+template <int kShift>
+HWY_INLINE Line nibbles(Line bytes) {
+  return bits(shifted<kShift>(bytes), 15);
+}
+
+// A Form is one unit of a strip: codes<group, four>(), four of a group's values in each row, and scales(group) and
+// offsets(group) of each row. kInOrder: lines are read about as they lie in memory.
 template <class Type>
 struct SmallStrip {
-  static constexpr XLayout kX = Type::kX;
-  static constexpr size_t kGroups = 8, kScaleBytes = sizeof(uint16_t);
-  static constexpr size_t kBlockBytes = Type::kUnitBytes / kGroups, kCodeBytes = kBlockBytes - kScaleBytes;
-  static constexpr bool kNibbles = kCodeBytes == 16;
-  static constexpr size_t kLines = kCodeBytes / 4, kScalesAt = 64 * kGroups * kLines;
-  static constexpr uint32_t kRaised = kNibbles ? 0 : 0x80808080;
-
-  // fn(bytes of a row, place in the strip), for all of a unit.
-  template <class Row, class Unit, class Copy>
-  static void each(Row* row, size_t stride, Unit* unit, Copy copy) {
-    for (size_t r = 0; r < kStripRows; ++r, row += stride)
-      for (size_t g = 0; g < kGroups; ++g) {
-        auto* block = row + g * kBlockBytes;
-        for (size_t i = 0; i < kLines; ++i)
-          copy(block + kScaleBytes + 4 * i, unit + 64 * (g * kLines + i) + 4 * r, 4, kRaised);
-        copy(block, unit + kScalesAt + (g * kStripRows + r) * kScaleBytes, kScaleBytes, 0);
-      }
-  }
-
-  static HWY_INLINE void load(const std::byte* unit, WeightUnit<Type> (&w)[kStripRows]) {
-#pragma GCC unroll 4
-    for (size_t part = 0; part < kGroups * kLines / 16; ++part) {
-      __m512i v[16];
-      load_rows<kGroups * kLines>(unit, 16 * part, v);
-#pragma GCC unroll 16
-      for (size_t r = 0; r < kStripRows; ++r) {
-        if constexpr (kNibbles) {
-          w[r].codes[2 * part] = nibbles<0>(v[r]);
-          w[r].codes[2 * part + 1] = nibbles<4>(v[r]);
-        } else {
-          w[r].codes[part] = v[r];
-        }
-      }
-    }
-    __m512i scales[16];
-#pragma GCC unroll 16
-    for (size_t g = 0; g < 16; ++g)
-      scales[g] = g < kGroups ? _mm512_castps_si512(SmallStrip(unit).scales(g)) : _mm512_setzero_si512();
-    transpose(scales);
-#pragma GCC unroll 16
-    for (size_t r = 0; r < kStripRows; ++r) w[r].scales = _mm512_castps512_ps256(_mm512_castsi512_ps(scales[r]));
-  }
-
+  using At = SmallStripLayout<Type>;
+  static constexpr bool kInOrder = true;
   explicit HWY_INLINE SmallStrip(const std::byte* from) : unit(from) {}
-  // Four of a group's values in each row.
+
   template <size_t kGroup, size_t kFour>
-  HWY_INLINE __m512i codes() const {
-    if constexpr (kNibbles) return nibbles<kFour / 4 * 4>(line_at(unit, kGroup * kLines + kFour % 4));
-    return line_at(unit, kGroup * kLines + kFour);
+  HWY_INLINE Line codes() const {
+    constexpr size_t kFirst = kGroup * At::kLines;
+    if constexpr (!At::kNibbles) return line_at(unit, kFirst + kFour);
+    const Line low = nibbles<static_cast<int>(kFour / 4 * 4)>(line_at(unit, kFirst + kFour % 4));
+    if constexpr (Type::kFifthBytes > 0)
+      return bits_or(shifted<static_cast<int>(kFour) - 4>(line_at(unit, kFirst + At::kCodeLines)), 16, low);
+    if constexpr (std::is_same_v<Type, IQ4_NLLayout>) return look_up(kIq4Raised, low);
+    if constexpr (std::is_same_v<Type, MXFP4Layout>) return look_up(kMxfp4Raised, low);
+    return low;
   }
-  HWY_INLINE __m512 scales(size_t group) const {
-    return f16_of_rows(unit + kScalesAt + group * kStripRows * kScaleBytes);
+  HWY_INLINE Floats scales(size_t group) const {
+    const std::byte* from = scales_at(group);
+    return At::kScaleBytes == 1   ? halved_e8m0_at(from)
+           : At::kScaleBytes == 2 ? f16_at(from)
+                                  : lower_f16(line_at(from, 0));
   }
+  HWY_INLINE Floats offsets(size_t group) const { return upper_f16(line_at(scales_at(group), 0)); }
   const std::byte* unit;
-};
 
-// --- blocks of 256
-//
-// A unit: four bytes of each row's block to a line, in order, and the last two, where there are such, behind them.
-template <class Type>
-struct SuperStrip {
-  static constexpr size_t kLines = Type::kUnitBytes / 4, kRest = Type::kUnitBytes % 4;
-
-  template <class Row, class Unit, class Copy>
-  static void each(Row* row, size_t stride, Unit* unit, Copy copy) {
-    for (size_t r = 0; r < kStripRows; ++r, row += stride) {
-      for (size_t i = 0; i < kLines; ++i) copy(row + 4 * i, unit + 64 * i + 4 * r, 4, 0);
-      if (kRest > 0) copy(row + 4 * kLines, unit + 64 * kLines + kRest * r, kRest, 0);
-    }
-  }
-
-  // By way of the blocks.
-  static HWY_INLINE void load(const std::byte* unit, WeightUnit<Type> (&w)[kStripRows]) {
-    constexpr size_t kPitch = (Type::kUnitBytes + 63) / 64 * 64 + 64;
-    alignas(64) std::byte rows[kStripRows][kPitch];
-    for (size_t part = 0; part < (kLines + 15) / 16; ++part) {
-      __m512i v[16];
-      load_rows<kLines>(unit, 16 * part, v);
-#pragma GCC unroll 16
-      for (size_t r = 0; r < kStripRows; ++r) _mm512_store_si512(rows[r] + 64 * part, v[r]);
-    }
-    for (size_t r = 0; r < kStripRows; ++r) {
-      if (kRest > 0) std::memcpy(rows[r] + 4 * kLines, unit + 64 * kLines + kRest * r, kRest);
-      Type::load(rows[r], w[r]);
-    }
+ private:
+  HWY_INLINE const std::byte* scales_at(size_t group) const {
+    return unit + At::kScalesAt + group * kStripRows * At::kScaleBytes;
   }
 };
 
 // Q4_K and Q5_K: d and dmin; twelve bytes of scales and minima; where there are such, fifth bits; codes.
-template <class Type, size_t kFifthLines>
-struct SixBitStrip : SuperStrip<Type> {
+template <size_t kFifthLines>
+struct SixBitStrip {
+  static constexpr bool kInOrder = true;
   static constexpr size_t kFifthAt = 4, kCodesAt = kFifthAt + kFifthLines;
-  explicit HWY_INLINE SixBitStrip(const std::byte* from) : unit(from) {
-    const __m512i both = line_at(unit, 0);
-    d = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(both));
-    dmin = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32(both, 16)));
-  }
+  explicit HWY_INLINE SixBitStrip(const std::byte* from)
+      : unit(from), d(lower_f16(line_at(from, 0))), dmin(upper_f16(line_at(from, 0))) {}
   template <size_t kGroup, size_t kFour>
-  HWY_INLINE __m512i codes() const {
-    const __m512i low = nibbles<kGroup % 2 * 4>(line_at(unit, kCodesAt + kGroup / 2 * 8 + kFour));
+  HWY_INLINE Line codes() const {
+    const Line low = nibbles<static_cast<int>(kGroup % 2 * 4)>(line_at(unit, kCodesAt + kGroup / 2 * 8 + kFour));
     if constexpr (kFifthLines == 0) return low;
-    const __m512i fifth = line_at(unit, kFifthAt + kFour);
-    return bits_or(kGroup < 4 ? _mm512_slli_epi16(fifth, kGroup < 4 ? 4 - kGroup : 0)
-                              : _mm512_srli_epi16(fifth, kGroup < 4 ? 0 : kGroup - 4),
-                   16, low);
+    return bits_or(shifted<static_cast<int>(kGroup) - 4>(line_at(unit, kFifthAt + kFour)), 16, low);
   }
-  HWY_INLINE __m512 scales(size_t group) const { return _mm512_mul_ps(d, six_bits(group, 0)); }
-  HWY_INLINE __m512 offsets(size_t group) const { return _mm512_mul_ps(dmin, six_bits(group, 1)); }
+  HWY_INLINE Floats scales(size_t group) const { return mul(d, six_bits(group, 0)); }
+  HWY_INLINE Floats offsets(size_t group) const { return mul(dmin, six_bits(group, 1)); }
 
   const std::byte* unit;
-  __m512 d, dmin;
+  Floats d, dmin;
 
  private:
   // The first four are the lower bits of their own bytes; the others' lower bits are halves of the last four bytes, and
   // their upper bits those of the first.
-  HWY_INLINE __m512 six_bits(size_t group, size_t minima) const {
+  HWY_INLINE Floats six_bits(size_t group, size_t minima) const {
     const auto shift = static_cast<unsigned>(8 * (group % 4));
-    const __m512i own = _mm512_srli_epi32(line_at(unit, 1 + minima), shift);
-    if (group < 4) return _mm512_cvtepi32_ps(_mm512_and_si512(own, _mm512_set1_epi32(63)));
-    const __m512i low = _mm512_srli_epi32(line_at(unit, 3), static_cast<unsigned>(shift + 4 * minima));
-    const __m512i high = _mm512_and_si512(_mm512_srli_epi32(own, 2), _mm512_set1_epi32(0x30));
-    return _mm512_cvtepi32_ps(_mm512_or_si512(high, _mm512_and_si512(low, _mm512_set1_epi32(15))));
+    const Line own = line_at(unit, 1 + minima);
+    if (group < 4) return to_floats(lane_bits(own, shift, 63));
+    const Line low = lane_bits(line_at(unit, 3), shift + 4 * static_cast<unsigned>(minima), 15);
+    return to_floats(either(lane_bits(own, shift + 2, 0x30), low));
   }
 };
 
 // Q6_K: 128 bytes of lower bits, 64 of upper, sixteen scales; d.
-struct Q6_KStrip : SuperStrip<Q6_KCodes> {
-  explicit HWY_INLINE Q6_KStrip(const std::byte* from) : unit(from), d(f16_of_rows(from + 64 * kLines)) {}
+struct Q6_KStrip {
+  static constexpr bool kInOrder = false;  // a Zen 4 generates 7 to 14 tokens/s where it has 22 with lines asked for
+  explicit HWY_INLINE Q6_KStrip(const std::byte* from)
+      : unit(from), d(f16_at(from + 64 * SuperStripLayout<Q6_KLayout>::kLines)) {}
   template <size_t kGroup, size_t kFour>
-  HWY_INLINE __m512i codes() const {
+  HWY_INLINE Line codes() const {
     constexpr size_t kHalf = kGroup / 8, kValue = kGroup % 8 * 16;
-    const __m512i low = nibbles<kValue / 64 * 4>(line_at(unit, kHalf * 16 + kValue % 64 / 4 + kFour));
-    const __m512i upper = line_at(unit, 32 + kHalf * 8 + kValue % 32 / 4 + kFour);
+    const Line low = nibbles<static_cast<int>(kValue / 64 * 4)>(line_at(unit, kHalf * 16 + kValue % 64 / 4 + kFour));
+    const Line upper = line_at(unit, 32 + kHalf * 8 + kValue % 32 / 4 + kFour);
     constexpr int kAt = kValue / 32 * 2;  // of two bits
-    return bits_or(
-        kAt < 4 ? _mm512_slli_epi16(upper, kAt < 4 ? 4 - kAt : 0) : _mm512_srli_epi16(upper, kAt < 4 ? 0 : kAt - 4),
-        0x30, low);
+    return bits_or(shifted<kAt - 4>(upper), 0x30, low);
   }
-  HWY_INLINE __m512 scales(size_t group) const {
-    const __m512i upper = _mm512_slli_epi32(line_at(unit, 48 + group / 4), static_cast<unsigned>(24 - group % 4 * 8));
-    return _mm512_mul_ps(d, _mm512_cvtepi32_ps(_mm512_srai_epi32(upper, 24)));
+  HWY_INLINE Floats scales(size_t group) const {
+    return mul(d, to_floats(lane_byte(line_at(unit, 48 + group / 4), group % 4)));
   }
   const std::byte* unit;
-  __m512 d;
+  Floats d;
 };
 
-// --- what a type has
+// Q2_K: sixteen scales and minima of four bits; 64 bytes of codes; d and dmin. Q3_K: 32 bytes of third bits; 64 of
+// lower bits; sixteen scales of six bits; d.
+template <size_t kFirst, size_t kGroup, size_t kFour>
+HWY_INLINE Line crumbs(const std::byte* unit) {
+  constexpr int kAt = static_cast<int>(kGroup % 8 / 2 * 2);  // of two bits
+  return bits(shifted<kAt>(line_at(unit, kFirst + kGroup / 8 * 8 + kGroup % 2 * 4 + kFour)), 3);
+}
 
-template <class Type>
-struct StripLayout {};
-template <>
-struct StripLayout<Q4_0Codes> {
-  using Form = SmallStrip<Q4_0Codes>;
+struct Q2_KStrip {
+  static constexpr bool kInOrder = false;
+  explicit HWY_INLINE Q2_KStrip(const std::byte* from)
+      : unit(from), d(lower_f16(line_at(from, 20))), dmin(upper_f16(line_at(from, 20))) {}
+  template <size_t kGroup, size_t kFour>
+  HWY_INLINE Line codes() const {
+    return crumbs<4, kGroup, kFour>(unit);
+  }
+  HWY_INLINE Floats scales(size_t group) const { return mul(d, nibble(group, 0)); }
+  HWY_INLINE Floats offsets(size_t group) const { return mul(dmin, nibble(group, 4)); }
+  const std::byte* unit;
+  Floats d, dmin;
+
+ private:
+  HWY_INLINE Floats nibble(size_t group, unsigned shift) const {
+    return to_floats(lane_bits(line_at(unit, group / 4), static_cast<unsigned>(group % 4 * 8) + shift, 15));
+  }
+};
+
+struct Q3_KStrip {
+  static constexpr bool kInOrder = false;
+  explicit HWY_INLINE Q3_KStrip(const std::byte* from)
+      : unit(from), d(f16_at(from + 64 * SuperStripLayout<Q3_KLayout>::kLines)) {}
+  template <size_t kGroup, size_t kFour>
+  HWY_INLINE Line codes() const {
+    constexpr int kBit = static_cast<int>(kGroup / 2);
+    return bits_or(shifted<kBit - 2>(line_at(unit, kGroup % 2 * 4 + kFour)), 4, crumbs<8, kGroup, kFour>(unit));
+  }
+  HWY_INLINE Floats scales(size_t group) const {
+    const auto byte = static_cast<unsigned>(group % 4 * 8);
+    const Line low = lane_bits(line_at(unit, 24 + group % 8 / 4), byte + static_cast<unsigned>(group / 8 * 4), 15);
+    return mul(d, less_32(low, lane_bits(line_at(unit, 26), byte + static_cast<unsigned>(group / 4 * 2), 3)));
+  }
+  const std::byte* unit;
+  Floats d;
+};
+
+// IQ4_XS: d and the upper bits of eight scales of six bits; their lower bits; codes.
+struct IQ4_XSStrip {
+  static constexpr bool kInOrder = true;
+  explicit HWY_INLINE IQ4_XSStrip(const std::byte* from) : unit(from), d(lower_f16(line_at(from, 0))) {}
+  template <size_t kGroup, size_t kFour>
+  HWY_INLINE Line codes() const {
+    return look_up(kIq4Raised, nibbles<static_cast<int>(kFour / 4 * 4)>(line_at(unit, 2 + 4 * kGroup + kFour % 4)));
+  }
+  HWY_INLINE Floats scales(size_t group) const {
+    const auto at = static_cast<unsigned>(group);
+    return mul(d, less_32(lane_bits(line_at(unit, 1), 4 * at, 15), lane_bits(line_at(unit, 0), 16 + 2 * at, 3)));
+  }
+  const std::byte* unit;
+  Floats d;
+};
+
+template <class Layout>
+struct FormOf {
+  using Form = SmallStrip<Layout>;
 };
 template <>
-struct StripLayout<Q8_0Codes> {
-  using Form = SmallStrip<Q8_0Codes>;
+struct FormOf<Q2_KLayout> {
+  using Form = Q2_KStrip;
 };
 template <>
-struct StripLayout<Q4_KCodes> {
-  using Form = SixBitStrip<Q4_KCodes, 0>;
+struct FormOf<Q3_KLayout> {
+  using Form = Q3_KStrip;
 };
 template <>
-struct StripLayout<Q5_KCodes> {
-  using Form = SixBitStrip<Q5_KCodes, 8>;
+struct FormOf<Q4_KLayout> {
+  using Form = SixBitStrip<0>;
 };
 template <>
-struct StripLayout<Q6_KCodes> {
+struct FormOf<Q5_KLayout> {
+  using Form = SixBitStrip<8>;
+};
+template <>
+struct FormOf<Q6_KLayout> {
   using Form = Q6_KStrip;
 };
+template <>
+struct FormOf<IQ4_XSLayout> {
+  using Form = IQ4_XSStrip;
+};
 template <class Type>
-concept HasStrips = requires {
-  typename StripLayout<Type>::Form;
-};
-
-struct CopyToStrip {
-  void operator()(const std::byte* row, std::byte* strip, size_t bytes, uint32_t raised) const {
-    uint32_t value = 0;
-    std::memcpy(&value, row, bytes);
-    value ^= raised;
-    std::memcpy(strip, &value, bytes);
-  }
-};
-struct CopyFromStrip {
-  void operator()(std::byte* row, const std::byte* strip, size_t bytes, uint32_t raised) const {
-    CopyToStrip()(strip, row, bytes, raised);
-  }
-};
+using StripForm = typename FormOf<typename Type::Layout>::Form;
 
 template <class Type>
 struct Strip {
-  using Form = typename StripLayout<Type>::Form;
+  using Form = StripForm<Type>;
   static constexpr XLayout kX = Type::kX;
   static constexpr bool kOffsets = kX.offsets != Offsets::kNone;
   static constexpr size_t kGroups = kX.groups, kFours = kUnitValues / kGroups / 4;
   static constexpr size_t kUnitBytes = kStripRows * Type::kUnitBytes;
-
-  static void pack(const std::byte* rows, size_t stride, size_t units, std::byte* strip) {
-    for (size_t u = 0; u < units; ++u, rows += Type::kUnitBytes, strip += kUnitBytes)
-      Form::each(rows, stride, strip, CopyToStrip());
-  }
-  static void unpack(const std::byte* strip, size_t stride, size_t units, std::byte* rows) {
-    for (size_t u = 0; u < units; ++u, rows += Type::kUnitBytes, strip += kUnitBytes)
-      Form::each(rows, stride, strip, CopyFromStrip());
-  }
+  using Sums = WholeSums<typename Type::Layout>;
 
   // kRows rows of x with the sixteen rows of a strip.
   template <size_t kRows>
   static void dot(const std::byte* strip, const XUnit* x, size_t units, bool fetch, float* sums, size_t sums_stride) {
-    __m512 totals[kGroups][kRows];
+    Floats totals[kGroups][kRows];
     for (auto& group : totals)
-      for (__m512& total : group) total = _mm512_setzero_ps();
+      for (Floats& total : group) total = zero_floats();
     for (size_t u = 0; u < units; ++u, strip += kUnitBytes, ++x)
       add_unit<kRows>(Form(strip), x, units, fetch, totals, std::make_index_sequence<kGroups>());
 #pragma GCC unroll 6
     for (size_t r = 0; r < kRows; ++r) {
-      __m512 sum = totals[0][r];
+      Floats sum = totals[0][r];
 #pragma GCC unroll 16
-      for (size_t g = 1; g < kGroups; ++g) sum = _mm512_add_ps(sum, totals[g][r]);
-      _mm512_storeu_ps(sums + r * sums_stride, sum);
+      for (size_t g = 1; g < kGroups; ++g) sum = add(sum, totals[g][r]);
+      store(sum, sums + r * sums_stride);
     }
   }
+  static constexpr StripDot kDots[kStripRowsOfX] = {dot<1>, dot<2>, dot<3>, dot<4>, dot<5>, dot<6>};
 
  private:
   template <size_t kRows, size_t... kGroup>
   static HWY_INLINE void add_unit(const Form& unit, const XUnit* x, size_t units, bool fetch,
-                                  __m512 (&totals)[kGroups][kRows], std::index_sequence<kGroup...>) {
-    ((fetch ? fetch_share<kGroup>(unit.unit) : void(),
+                                  Floats (&totals)[kGroups][kRows], std::index_sequence<kGroup...>) {
+    ((fetch || !Form::kInOrder ? fetch_share<kGroup>(unit.unit) : void(),
       add_group<kRows, kGroup>(unit, x, units, totals[kGroup], std::make_index_sequence<kFours>())),
      ...);
   }
@@ -281,42 +259,33 @@ struct Strip {
   }
 
   template <size_t kRows, size_t kGroup, size_t... kFour>
-  static HWY_INLINE void add_group(const Form& unit, const XUnit* x, size_t units, __m512 (&totals)[kRows],
+  static HWY_INLINE void add_group(const Form& unit, const XUnit* x, size_t units, Floats (&totals)[kRows],
                                    std::index_sequence<kFour...>) {
-    __m512i sums[kRows];
+    Sums sums[kRows];
 #pragma GCC unroll 6
-    for (size_t r = 0; r < kRows; ++r)
-      sums[r] = kX.constant != 0 ? _mm512_set1_epi32(x[r * units].biases[kGroup]) : _mm512_setzero_si512();
-    (add_four<kRows>(unit.template codes<kGroup, kFour>(), x, units, 16 * kX.place(kGroup, kFour / 4) + 4 * (kFour % 4),
-                     sums),
+    for (size_t r = 0; r < kRows; ++r) sums[r].start(x[r * units].biases[kGroup]);
+    (add_four<kRows>(Sums::prepare(unit.template codes<kGroup, kFour>()), x, units,
+                     16 * kX.place(kGroup, kFour / 4) + 4 * (kFour % 4), sums),
      ...);
-    const __m512 scales = unit.scales(kGroup);
+    const Floats scales = unit.scales(kGroup);
 #pragma GCC unroll 6
     for (size_t r = 0; r < kRows; ++r)
-      totals[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums[r]),
-                                  _mm512_mul_ps(scales, _mm512_set1_ps(x[r * units].scales[kGroup])), totals[r]);
+      totals[r] = mul_add(to_floats(sums[r].total(x[r * units].biases[kGroup])),
+                          mul(scales, x[r * units].scales[kGroup]), totals[r]);
     if constexpr (kOffsets) {
-      const __m512 offsets = unit.offsets(kGroup);
+      const Floats offsets = unit.offsets(kGroup);
 #pragma GCC unroll 6
-      for (size_t r = 0; r < kRows; ++r)
-        totals[r] = _mm512_fmadd_ps(offsets, _mm512_set1_ps(x[r * units].offsets[kGroup]), totals[r]);
+      for (size_t r = 0; r < kRows; ++r) totals[r] = mul_add(offsets, x[r * units].offsets[kGroup], totals[r]);
     }
   }
   template <size_t kRows>
-  static HWY_INLINE void add_four(__m512i codes, const XUnit* x, size_t units, size_t at, __m512i (&sums)[kRows]) {
+  static HWY_INLINE void add_four(const typename Sums::Codes& codes, const XUnit* x, size_t units, size_t at,
+                                  Sums (&sums)[kRows]) {
 #pragma GCC unroll 6
-    for (size_t r = 0; r < kRows; ++r)
-      sums[r] = _mm512_dpbusd_epi32(sums[r], codes, _mm512_set1_epi32(load_4(x[r * units].codes + at)));
+    for (size_t r = 0; r < kRows; ++r) sums[r].add_four(codes, x[r * units].codes + at);
   }
-};
-
-// A unit of each of a strip's rows.
-template <class Type>
-struct UnitsOfStrip {
-  WeightUnit<Type> units[kStripRows];
-  explicit HWY_INLINE UnitsOfStrip(const std::byte* unit) { StripLayout<Type>::Form::load(unit, units); }
 };
 
 }  // namespace
 }  // namespace godwit::cpu
-GODWIT_BF16_END
+GODWIT_LINES_END

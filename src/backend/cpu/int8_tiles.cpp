@@ -200,7 +200,7 @@ struct Rounded {
 // The same from a strip, whose rows are a vector's lanes: what differs by row is multiplied as it lies.
 template <class Type>
 struct RoundedStrip {
-  using Form = typename StripLayout<Type>::Form;
+  using Form = StripForm<Type>;
   using Rows = Rounded<Type>;
   static constexpr XLayout kX = Type::kX;
   static constexpr bool kOffsets = Rows::kOffsets;
@@ -283,16 +283,10 @@ struct RoundedStrip {
   }
 };
 
-template <class Type>
-constexpr ExpandRows strips_of() {
-  if constexpr (HasStrips<Type>) return RoundedStrip<Type>::expand;
-  return nullptr;
-}
-
 struct TileFunctions {
   template <class Type>
   static const Int8TileType& of() {
-    static constexpr Int8TileType type{Type::kX, Rounded<Type>::expand, strips_of<Type>()};
+    static constexpr Int8TileType type{Type::kX, Rounded<Type>::expand, RoundedStrip<Type>::expand};
     return type;
   }
 };

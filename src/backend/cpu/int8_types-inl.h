@@ -1,16 +1,12 @@
 // Stored weights as codes for vpdpbusd: one class per type, each value scale * code + offset with a code of 0 to 255.
-//
-// A class offers kUnitBytes, the bytes of 256 values, kX, the order in which their codes come out and what is
-// subtracted from them (int8_x.h), kLargestCode, and load(). Where two vectors hold halves of the same blocks,
-// kSharedSums says so. Types of smaller blocks have kSmallBlocks.
+// A class has its layout (int8_layouts.h) and load().
 #pragma once
 
 #include <cstring>
 #include <type_traits>
 
-#include "backend/cpu/bf16_vectors.h"
-#include "backend/cpu/int8_x.h"
-#include "tensor/quant_blocks.h"
+#include "backend/cpu/int8_layouts.h"
+#include "backend/cpu/lines_512-inl.h"
 
 GODWIT_BF16_BEGIN
 namespace godwit::cpu {
@@ -25,27 +21,10 @@ struct Unit16 {
   __m512i codes[4];
   __m512 scales, offsets;
 };
+template <class Layout>
+struct Codes;
 template <class Type>
 using WeightUnit = std::conditional_t<Type::kX.groups == 8, Unit8, Unit16>;
-
-template <class Chunk>
-constexpr std::array<uint8_t, kUnitChunks> order_of(Chunk chunk) {
-  std::array<uint8_t, kUnitChunks> order{};
-  for (unsigned place = 0; place < kUnitChunks; ++place)
-    order[place] = static_cast<uint8_t>(chunk(place / 4, place % 4));  // vector and quarter of it
-  return order;
-}
-
-constexpr auto kInOrder = order_of([](unsigned vector, unsigned quarter) { return 4 * vector + quarter; });
-// Blocks of 32 in 16 bytes: the first halves of four blocks, then their second halves.
-constexpr auto kByHalves =
-    order_of([](unsigned vector, unsigned quarter) { return 2 * (vector / 2 * 4 + quarter) + vector % 2; });
-// 64 values in 32 bytes, twice: the lower 32 of both, then the upper.
-constexpr auto kByBlocks = order_of(
-    [](unsigned vector, unsigned quarter) { return vector / 2 * 8 + quarter / 2 * 4 + vector % 2 * 2 + quarter % 2; });
-// 128 values in 32 bytes, twice: the lowest 32 of both, and so on.
-constexpr auto kByCrumbs =
-    order_of([](unsigned vector, unsigned quarter) { return quarter / 2 * 8 + vector * 2 + quarter % 2; });
 
 HWY_INLINE __m128i load_16(const void* from) {
   return _mm_loadu_si128(static_cast<const __m128i*>(from));
@@ -63,24 +42,11 @@ HWY_INLINE __m512i twice_32(const void* from) {
 HWY_INLINE __m512i halves(int16_t low, int16_t high) {
   return _mm512_inserti64x4(_mm512_set1_epi16(low), _mm256_set1_epi16(high), 1);
 }
-HWY_INLINE __m512i bits(__m512i v, int mask) {
-  return _mm512_and_si512(v, _mm512_set1_epi8(static_cast<char>(mask)));
-}
-// (v & mask) | low
-HWY_INLINE __m512i bits_or(__m512i v, int mask, __m512i low) {
-  return _mm512_ternarylogic_epi32(v, _mm512_set1_epi8(static_cast<char>(mask)), low, 0xEA);
-}
 HWY_INLINE __m512 f16_everywhere(uint16_t d) {
   return _mm512_cvtph_ps(_mm256_set1_epi16(static_cast<int16_t>(d)));
 }
 
 // --- blocks of 32
-
-HWY_INLINE int load_4(const void* from) {
-  int bytes;
-  std::memcpy(&bytes, from, sizeof bytes);
-  return bytes;
-}
 
 // Numbers of four bytes, from eight blocks. (GCC makes _mm_setr_* of them by way of memory.)
 HWY_INLINE __m128i four_of_4(const std::byte* from, size_t stride) {
@@ -137,15 +103,8 @@ HWY_INLINE void add_fifth_bits(__m256i fifth, __m512i (&codes)[4]) {
     codes[i] = _mm512_mask_add_epi8(codes[i], static_cast<__mmask64>(which[i]), codes[i], _mm512_set1_epi8(16));
 }
 
-template <class Stored>
-struct SmallBlocks {
-  static constexpr bool kSmallBlocks = true, kSharedSums = true;
-  static constexpr size_t kUnitBytes = 8 * sizeof(Stored);
-};
-
-struct Q4_0Codes : SmallBlocks<BlockQ4_0> {
-  static constexpr int kLargestCode = 15;
-  static constexpr XLayout kX{kByHalves, 8, 8};
+template <>
+struct Codes<Q4_0Layout> : Q4_0Layout {
   static HWY_INLINE void load(const std::byte* from, Unit8& w) {
     const auto* b = reinterpret_cast<const BlockQ4_0*>(from);
     load_nibbles(b, w.codes);
@@ -153,18 +112,16 @@ struct Q4_0Codes : SmallBlocks<BlockQ4_0> {
   }
 };
 
-struct Q4_1Codes : SmallBlocks<BlockQ4_1> {
-  static constexpr int kLargestCode = 15;
-  static constexpr XLayout kX{kByHalves, 8, Offsets::kAdded};
+template <>
+struct Codes<Q4_1Layout> : Q4_1Layout {
   static HWY_INLINE void load(const std::byte* from, Unit8& w) {
     load_nibbles(reinterpret_cast<const BlockQ4_1*>(from), w.codes);
     load_pairs<BlockQ4_1>(from, w);
   }
 };
 
-struct Q5_0Codes : SmallBlocks<BlockQ5_0> {
-  static constexpr int kLargestCode = 31;
-  static constexpr XLayout kX{kByHalves, 8, 16};
+template <>
+struct Codes<Q5_0Layout> : Q5_0Layout {
   static HWY_INLINE void load(const std::byte* from, Unit8& w) {
     const auto* b = reinterpret_cast<const BlockQ5_0*>(from);
     load_nibbles(b, w.codes);
@@ -173,9 +130,8 @@ struct Q5_0Codes : SmallBlocks<BlockQ5_0> {
   }
 };
 
-struct Q5_1Codes : SmallBlocks<BlockQ5_1> {
-  static constexpr int kLargestCode = 31;
-  static constexpr XLayout kX{kByHalves, 8, Offsets::kAdded};
+template <>
+struct Codes<Q5_1Layout> : Q5_1Layout {
   static HWY_INLINE void load(const std::byte* from, Unit8& w) {
     load_nibbles(reinterpret_cast<const BlockQ5_1*>(from), w.codes);
     add_fifth_bits(eight_of_4<sizeof(BlockQ5_1)>(from + offsetof(BlockQ5_1, qh)), w.codes);
@@ -183,10 +139,8 @@ struct Q5_1Codes : SmallBlocks<BlockQ5_1> {
   }
 };
 
-struct Q8_0Codes : SmallBlocks<BlockQ8_0> {
-  static constexpr int kLargestCode = 255;
-  static constexpr bool kSharedSums = false;
-  static constexpr XLayout kX{kInOrder, 8, 128};
+template <>
+struct Codes<Q8_0Layout> : Q8_0Layout {
   static HWY_INLINE void load(const std::byte* from, Unit8& w) {
     const auto* b = reinterpret_cast<const BlockQ8_0*>(from);
 #pragma GCC unroll 4
@@ -209,9 +163,8 @@ HWY_INLINE void look_up(const int8_t (&levels)[16], __m512i (&codes)[4]) {
   for (__m512i& code : codes) code = _mm512_shuffle_epi8(table, code);
 }
 
-struct IQ4_NLCodes : SmallBlocks<BlockIQ4_NL> {
-  static constexpr int kLargestCode = 255;
-  static constexpr XLayout kX{kByHalves, 8, 127};
+template <>
+struct Codes<IQ4_NLLayout> : IQ4_NLLayout {
   static HWY_INLINE void load(const std::byte* from, Unit8& w) {
     const auto* b = reinterpret_cast<const BlockIQ4_NL*>(from);
     load_nibbles(b, w.codes);
@@ -220,9 +173,8 @@ struct IQ4_NLCodes : SmallBlocks<BlockIQ4_NL> {
   }
 };
 
-struct MXFP4Codes : SmallBlocks<BlockMXFP4> {
-  static constexpr int kLargestCode = 24;
-  static constexpr XLayout kX{kByHalves, 8, 12};
+template <>
+struct Codes<MXFP4Layout> : MXFP4Layout {
   static HWY_INLINE void load(const std::byte* from, Unit8& w) {
     const auto* b = reinterpret_cast<const BlockMXFP4*>(from);
     load_nibbles(b, w.codes);
@@ -237,12 +189,6 @@ struct MXFP4Codes : SmallBlocks<BlockMXFP4> {
 };
 
 // --- blocks of 256
-
-template <class Stored>
-struct SuperBlocks {
-  static constexpr bool kSharedSums = false;
-  static constexpr size_t kUnitBytes = sizeof(Stored);
-};
 
 // Q4_K's and Q5_K's eight scales, then eight minima, of 6 bits each; d and dmin lie side by side.
 HWY_INLINE void load_six_bits(const uint8_t* packed, const void* d_dmin, Unit8& w) {
@@ -268,9 +214,8 @@ HWY_INLINE void load_nibbles(const uint8_t (&qs)[128], __m512i (&codes)[4]) {
   }
 }
 
-struct Q4_KCodes : SuperBlocks<BlockQ4_K> {
-  static constexpr int kLargestCode = 15;
-  static constexpr XLayout kX{kByBlocks, 8, Offsets::kSubtracted};
+template <>
+struct Codes<Q4_KLayout> : Q4_KLayout {
   static HWY_INLINE void load(const std::byte* from, Unit8& w) {
     const auto& block = *reinterpret_cast<const BlockQ4_K*>(from);
     load_nibbles(block.qs, w.codes);
@@ -278,9 +223,8 @@ struct Q4_KCodes : SuperBlocks<BlockQ4_K> {
   }
 };
 
-struct Q5_KCodes : SuperBlocks<BlockQ5_K> {
-  static constexpr int kLargestCode = 31;
-  static constexpr XLayout kX{kByBlocks, 8, Offsets::kSubtracted};
+template <>
+struct Codes<Q5_KLayout> : Q5_KLayout {
   static HWY_INLINE void load(const std::byte* from, Unit8& w) {
     const auto& block = *reinterpret_cast<const BlockQ5_K*>(from);
     load_nibbles(block.qs, w.codes);
@@ -294,9 +238,8 @@ struct Q5_KCodes : SuperBlocks<BlockQ5_K> {
   }
 };
 
-struct Q6_KCodes : SuperBlocks<BlockQ6_K> {
-  static constexpr int kLargestCode = 63;
-  static constexpr XLayout kX{kInOrder, 16, 32};
+template <>
+struct Codes<Q6_KLayout> : Q6_KLayout {
   static HWY_INLINE void load(const std::byte* from, Unit16& w) {
     const auto& block = *reinterpret_cast<const BlockQ6_K*>(from);
 #pragma GCC unroll 2
@@ -319,9 +262,8 @@ HWY_INLINE void load_crumbs(const uint8_t (&qs)[64], __m512i (&codes)[4]) {
   codes[3] = bits(_mm512_srli_epi16(bytes, 6), 3);
 }
 
-struct Q2_KCodes : SuperBlocks<BlockQ2_K> {
-  static constexpr int kLargestCode = 3;
-  static constexpr XLayout kX{kByCrumbs, 16, Offsets::kSubtracted};
+template <>
+struct Codes<Q2_KLayout> : Q2_KLayout {
   static HWY_INLINE void load(const std::byte* from, Unit16& w) {
     const auto& block = *reinterpret_cast<const BlockQ2_K*>(from);
     load_crumbs(block.qs, w.codes);
@@ -332,9 +274,8 @@ struct Q2_KCodes : SuperBlocks<BlockQ2_K> {
   }
 };
 
-struct Q3_KCodes : SuperBlocks<BlockQ3_K> {
-  static constexpr int kLargestCode = 7;
-  static constexpr XLayout kX{kByCrumbs, 16, 4};
+template <>
+struct Codes<Q3_KLayout> : Q3_KLayout {
   static HWY_INLINE void load(const std::byte* from, Unit16& w) {
     const auto& block = *reinterpret_cast<const BlockQ3_K*>(from);
     load_crumbs(block.qs, w.codes);
@@ -357,10 +298,8 @@ struct Q3_KCodes : SuperBlocks<BlockQ3_K> {
   }
 };
 
-struct IQ4_XSCodes : SuperBlocks<BlockIQ4_XS> {
-  static constexpr int kLargestCode = 255;
-  static constexpr bool kSharedSums = true;
-  static constexpr XLayout kX{kByHalves, 8, 127};
+template <>
+struct Codes<IQ4_XSLayout> : IQ4_XSLayout {
   static HWY_INLINE void load(const std::byte* from, Unit8& w) {
     const auto& block = *reinterpret_cast<const BlockIQ4_XS*>(from);
     load_nibbles(block.qs, w.codes);

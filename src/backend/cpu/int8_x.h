@@ -8,6 +8,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 namespace godwit::cpu {
 
@@ -48,8 +49,15 @@ struct XLayout {
   }
 };
 
+// Four codes.
+inline int32_t load_4(const void* from) {
+  int32_t bytes;
+  std::memcpy(&bytes, from, sizeof bytes);
+  return bytes;
+}
+
 // Rounds `in` values into units, the last filled up with zeros. Values below 1e-30 count as 0; a NaN or an infinity in
-// a block makes every output NaN or infinite.
+// a block makes every output NaN or infinite. Needs has_avx2().
 void quantize_x(const float* x, size_t in, const XLayout& layout, XUnit* to);
 
 }  // namespace godwit::cpu

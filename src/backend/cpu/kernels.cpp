@@ -22,12 +22,13 @@ int64_t target_bit(const std::string& name) {
   return 0;
 }
 
-// Targets that take every operation from the best of Highway's and replace some, best first.
+// Targets that take every operation from one of Highway's and replace some, best first.
 struct Extension {
   const char* name;
   bool (*available)();
   bool listed;
   void (*fill)(Kernels&);
+  const char* base = nullptr;  // null: the best of Highway's
 };
 constexpr Extension kExtensions[] = {
     {"AMX_INT8", has_amx, true,
@@ -45,6 +46,8 @@ constexpr Extension kExtensions[] = {
        fill_matmul_bf16(table);
        fill_attention_bf16(table);
      }},
+    {"AVX512_VNNI", has_avx512_vnni, true, fill_matmul_vnni},
+    {"AVX2_INT8", has_avx2, true, fill_matmul_avx2_int8, "AVX2"},
     {"AMX_EMULATED", has_avx512_bf16, false,
      [](Kernels& table) {
        fill_matmul_amx_emulated(table);
@@ -100,7 +103,9 @@ Result<Kernels> kernels_for(const std::string& target) {
   }
   table.target = target.empty() ? cpu_simd_targets().front() : target;
   const Extension* extended = extension(table.target);
-  int64_t bit = extended != nullptr ? hwy::SupportedAndGeneratedTargets().front() : target_bit(table.target);
+  int64_t bit = extended == nullptr         ? target_bit(table.target)
+                : extended->base != nullptr ? target_bit(extended->base)
+                                            : hwy::SupportedAndGeneratedTargets().front();
   if (bit == 0)
     return errorf(ErrorCode::kInvalidArgument, "this machine has no SIMD target '{}'; it has {}", target,
                   join(cpu_simd_targets()));

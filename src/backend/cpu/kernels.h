@@ -48,11 +48,13 @@ struct Kernels {
   GatedRow (*gated_row)(Activation) = nullptr;
   void (*add)(Context&, Tensor x, Tensor y) = nullptr;
   void (*softcap)(Context&, Tensor x, float cap) = nullptr;
-  // Work on fp32 weights, and on K and V in fp32, stays in fp32 on every target; the rest is the target's own.
+  // Work on fp32 weights, and on K and V in fp32, stays in fp32 on every target; the rest is the target's own, but for
+  // weights of types that it leaves to fp32, too.
+  bool (*in_fp32)(DType weights) = [](DType weights) { return weights == DType::kF32; };
   void (*matmul)(Context&, const MatmulArgs&) = nullptr;
   void (*matmul_f32)(Context&, const MatmulArgs&) = nullptr;
-  // Where a target has them, for weights that are not fp32: several products of one x, and two whose sums are combined
-  // as they come.
+  // Where a target has them, for weights that are not left to fp32: several products of one x, and two whose sums are
+  // combined as they come.
   void (*matmul_all)(Context&, std::span<const MatmulArgs>) = nullptr;
   void (*gated_matmul)(Context&, const MatmulArgs& gate, const MatmulArgs& up, GatedRow) = nullptr;
   // Where a target has them: Backend's.
@@ -80,6 +82,9 @@ void fill_observe(Kernels& table);      // observe
 // These replace entries by kernels with bf16 operands and fp32 sums: in AVX-512, in tiles, in emulated tiles. The
 // machine must have what features.h says.
 void fill_matmul_bf16(Kernels& table);  // matmul, expert_matmul
+// Quantized weights in 8 bits, the rest in fp32: in AVX-512, and in AVX2.
+void fill_matmul_vnni(Kernels& table);
+void fill_matmul_avx2_int8(Kernels& table);
 void fill_matmul_amx_bf16(Kernels& table);
 void fill_matmul_amx_int8(Kernels& table);  // weights of few bits in tiles of 8 bits
 void fill_matmul_amx_emulated(Kernels& table);

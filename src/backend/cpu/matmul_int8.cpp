@@ -1,168 +1,28 @@
 #include "backend/cpu/matmul_int8.h"
 
-#include <algorithm>
-
-#include "backend/cpu/features.h"
-#include "backend/cpu/int8_dot.h"
+#include "backend/cpu/matmul_int8_drive.h"
 #include "backend/cpu/matmul_outputs.h"
+#include "backend/cpu/matmul_table.h"
 
 namespace godwit::cpu {
 namespace {
 
-// From this many rows of x on, copying weights into panels costs less than it saves.
-constexpr size_t kPanelsFrom = 12;
-static_assert(kPanelsFrom / ((kPanelsFrom + kPanelRowsOfX) / kPanelRowsOfX) >= kPanelLeastRowsOfX);
-constexpr size_t kTaskRows = 64;  // of weights, at most; x of many rows passes by them while they are in cache
-constexpr size_t kTaskBytes = 96 * 1024;
-
-struct Task {
-  std::span<const MatmulProblem> products;
-  size_t job;
-  size_t begin, end;  // weight rows
-};
-
-class Int8Matmul {
- public:
-  Int8Matmul(Context& context, const MatmulGroup& group)
-      : context_(context),
-        group_(group),
-        first_(group.products.front()),
-        in_(static_cast<size_t>(first_.in)),
-        units_((in_ + kUnitValues - 1) / kUnitValues) {}
-
-  void run() {
-    if (first_.x.empty()) return;
-    quantize();
-    const std::vector<Task> tasks = make_tasks();
-    context_.pool.parallel_ranges(static_cast<int64_t>(tasks.size()), [&](int64_t i, int thread) {
-      const Task& task = tasks[static_cast<size_t>(i)];
-      for (const MatmulProblem& problem : task.products) {
-        const Product product{problem, int8_type(problem.dtype), problem.jobs[task.job], task.begin, task.end, in_};
-        if (problem.packed) {
-          run_strips(product);
-        } else {
-          in_panels(product.job) ? run_panels(product, thread) : run_rows(product);
-        }
-      }
-    });
-  }
-
- private:
-  struct Product {
-    const MatmulProblem& problem;
-    const Int8Type& type;
-    const MatmulJob& job;
-    size_t begin, end;  // weight rows
-    size_t in;
-
-    Int8Weights weights(size_t row, size_t most) const {
-      return {job.weight + row * problem.weight_stride, problem.weight_stride, std::min(most, end - row), in};
-    }
-  };
-
-  void quantize() {
-    const size_t rows = first_.x.size();
-    const XLayout& layout = int8_type(first_.dtype).x;
-    x_ = reinterpret_cast<XUnit*>(context_.shared_scratch(rows * units_ * sizeof(XUnit)));
-    const auto one = [&](int64_t row) {
-      quantize_x(first_.x[static_cast<size_t>(row)], in_, layout, x_ + static_cast<size_t>(row) * units_);
-    };
-    constexpr size_t kParallelValues = 32 * 1024;
-    if (rows > 1 && rows * in_ >= kParallelValues) {
-      context_.pool.parallel_for(static_cast<int64_t>(rows), one);
-    } else {
-      for (size_t row = 0; row < rows; ++row) one(static_cast<int64_t>(row));
-    }
-  }
-
-  static bool in_panels(const MatmulJob& job) {
-    return static_cast<size_t>(job.row_end - job.row_begin) >= kPanelsFrom;
-  }
-
-  std::vector<Task> make_tasks() const {
-    const auto threads = static_cast<size_t>(context_.pool.threads());
-    size_t share = kTaskRows;  // enough tasks to balance the threads
-    if (threads > 1) share = std::min(share, group_.outputs() * first_.jobs.size() / (threads * 4));
-    std::vector<Task> tasks;
-    group_.for_units([&](std::span<const MatmulProblem> products) {
-      const auto out = static_cast<size_t>(products.front().out);
-      for (size_t job = 0; job < first_.jobs.size(); ++job) {
-        const auto packed = [](const MatmulProblem& problem) { return problem.packed; };
-        const bool strips = std::any_of(products.begin(), products.end(), packed);
-        const bool panels = in_panels(first_.jobs[job]);
-        const size_t step = panels ? kPanelWeightRows : strips ? kStripRows : kDotWeightRows;
-        const size_t most = panels ? kTaskRows : kTaskBytes / products.front().weight_stride;
-        const size_t rows = std::clamp(std::min(share, most) / step * step, step, kTaskRows);
-        for (size_t row = 0; row < out; row += rows) tasks.push_back({products, job, row, std::min(row + rows, out)});
-      }
-    });
-    return tasks;
-  }
-
-  void run_rows(const Product& product) const {
-    float sums[kDotRowsOfX * kTaskRows];
-    const auto end = static_cast<size_t>(product.job.row_end);
-    for (size_t x_row = static_cast<size_t>(product.job.row_begin); x_row < end; x_row += kDotRowsOfX) {
-      const size_t x_rows = std::min(kDotRowsOfX, end - x_row);
-      for (size_t row = product.begin; row < product.end; row += kDotWeightRows)
-        product.type.dot[x_rows - 1](product.weights(row, kDotWeightRows), x_ + x_row * units_, units_,
-                                     sums + (row - product.begin), kTaskRows);
-      TileOutputs{product.problem, x_row, x_rows}.write(sums, kTaskRows, product.begin, product.end - product.begin);
-    }
-  }
-
-  // multiply(rows of x, how many, sums) for tiles of x of at most kMost rows, all of nearly the same size.
-  template <size_t kMost, class Multiply>
-  void each_tile(const Product& product, Multiply&& multiply) const {
-    float sums[kMost * kTaskRows];
-    const auto begin = static_cast<size_t>(product.job.row_begin), end = static_cast<size_t>(product.job.row_end);
-    const size_t tiles = (end - begin + kMost - 1) / kMost;
-    for (size_t tile = 0; tile < tiles; ++tile) {
-      const size_t x_row = begin + tile * (end - begin) / tiles;
-      const size_t x_rows = begin + (tile + 1) * (end - begin) / tiles - x_row;
-      multiply(x_ + x_row * units_, x_rows, sums);
-      TileOutputs{product.problem, x_row, x_rows}.write(sums, kTaskRows, product.begin, product.end - product.begin);
-    }
-  }
-
-  void run_strips(const Product& product) const {
-    each_tile<kStripRowsOfX>(product, [&](const XUnit* x, size_t x_rows, float* sums) {
-      for (size_t row = product.begin; row < product.end; row += kStripRows)
-        product.type.strips->dot[x_rows - 1](product.weights(row, kStripRows).first, x, units_, fetch_,
-                                             sums + (row - product.begin), kTaskRows);
-    });
-  }
-
-  void run_panels(const Product& product, int thread) const {
-    const size_t panel_bytes = units_ * product.type.panel_unit_bytes;
-    const size_t panels = (product.end - product.begin + kPanelWeightRows - 1) / kPanelWeightRows;
-    std::byte* memory = context_.scratch(thread, panels * panel_bytes);
-    for (size_t i = 0; i < panels; ++i)
-      product.type.fill(product.weights(product.begin + i * kPanelWeightRows, kPanelWeightRows), units_,
-                        memory + i * panel_bytes);
-    each_tile<kPanelRowsOfX>(product, [&](const XUnit* x, size_t x_rows, float* sums) {
-      for (size_t i = 0; i < panels; ++i)
-        product.type.panel_dot[x_rows - kPanelLeastRowsOfX](memory + i * panel_bytes, x, units_,
-                                                            sums + i * kPanelWeightRows, kTaskRows);
-    });
-  }
-
-  Context& context_;
-  const MatmulGroup& group_;
-  const MatmulProblem& first_;  // what it says of x is true of all
-  const size_t in_, units_;
-  XUnit* x_ = nullptr;  // [rows][units]
+struct Avx512 {
+  static const Int8Type& type(DType dtype) { return int8_type(dtype); }
+  using Outputs = TileOutputs;
   // Strips of 4 bits: 15 GB/s without and 24 with on an Emerald Rapids, 1.1 to 1.2 times as fast without on a Zen 4.
-  const bool fetch_ = has_amx();
+  static bool fetch() { return is_intel(); }
 };
 
 }  // namespace
 
 void matmul_int8(Context& context, const MatmulGroup& group) {
-  const auto same_layout = [](const MatmulProblem& a, const MatmulProblem& b) {
-    return &int8_type(a.dtype).x == &int8_type(b.dtype).x;
-  };
-  run_together(group, same_layout, [&](const MatmulGroup& each) { Int8Matmul(context, each).run(); });
+  matmul_int8_with<Avx512>(context, group);
+}
+
+void fill_matmul_vnni(Kernels& table) {
+  fill_matmul_with<matmul_int8>(table);
+  table.in_fp32 = [](DType dtype) { return !is_quantized(dtype); };
 }
 
 }  // namespace godwit::cpu

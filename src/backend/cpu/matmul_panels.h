@@ -34,7 +34,7 @@
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/matmul_int8.h"
 #include "backend/cpu/matmul_outputs.h"
-#include "backend/cpu/strips.h"
+#include "backend/cpu/matmul_table.h"
 
 namespace godwit::cpu {
 
@@ -339,7 +339,6 @@ void matmul_panels(Context& context, const MatmulGroup& group) {
 
 // The type and the phase decide, not the number of rows: quantized weights are multiplied with 8 bits, in prompts as
 // kQuantizedPrompts does.
-using MatmulOf = void(Context&, const MatmulGroup&);
 template <MatmulOf kPlain, MatmulOf kQuantizedPrompts>
 void matmul_in_phase(Context& context, const MatmulGroup& group) {
   const auto same_way = [](const MatmulProblem& a, const MatmulProblem& b) {
@@ -354,32 +353,7 @@ void matmul_in_phase(Context& context, const MatmulGroup& group) {
 
 template <MatmulOf kPlain, MatmulOf kQuantizedPrompts>
 void fill_matmul_of(Kernels& table) {
-  table.can_pack = can_pack_strips;
-  table.pack = pack_strips;
-  table.unpack = unpack_strips;
-  table.matmul = [](Context& context, const MatmulArgs& args) {
-    const MatmulProblem problem = matmul_problem(args);
-    matmul_in_phase<kPlain, kQuantizedPrompts>(context, {{&problem, 1}});
-  };
-  table.expert_matmul = [](Context& context, const ExpertMatmulArgs& args) {
-    const MatmulProblem problem = matmul_problem(args);
-    matmul_in_phase<kPlain, kQuantizedPrompts>(context, {{&problem, 1}});
-  };
-  table.matmul_all = [](Context& context, std::span<const MatmulArgs> products) {
-    std::vector<MatmulProblem> problems;
-    for (const MatmulArgs& args : products) {
-      GODWIT_CHECK(args.x.data == products.front().x.data && args.x.shape == products.front().x.shape &&
-                   args.phase == products.front().phase);
-      problems.push_back(matmul_problem(args));
-    }
-    if (!problems.empty()) matmul_in_phase<kPlain, kQuantizedPrompts>(context, {problems});
-  };
-  table.gated_matmul = [](Context& context, const MatmulArgs& gate, const MatmulArgs& up, GatedRow gated) {
-    MatmulProblem problems[] = {matmul_problem(gate), matmul_problem(up)};
-    problems[0].past_caches = false;  // the other reads it
-    problems[1].gated = gated;
-    matmul_in_phase<kPlain, kQuantizedPrompts>(context, {problems, true});
-  };
+  fill_matmul_with<matmul_in_phase<kPlain, kQuantizedPrompts>>(table);
 }
 
 }  // namespace godwit::cpu

@@ -1,0 +1,13 @@
+// AVX2 in plain intrinsics, for what Highway 1.0 has no names for. Functions that use it stand between
+// GODWIT_AVX2_BEGIN and GODWIT_AVX2_END, not in lambdas, and run only where has_avx2() holds.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <hwy/base.h>
+#include <immintrin.h>
+
+// All that Highway's AVX2 has, so that its functions can be inlined.
+#define GODWIT_AVX2_BEGIN HWY_PUSH_ATTRIBUTES("sse2,ssse3,sse4.1,sse4.2,pclmul,aes,avx,avx2,bmi,bmi2,fma,f16c")
+#define GODWIT_AVX2_END HWY_POP_ATTRIBUTES

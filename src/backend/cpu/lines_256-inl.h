@@ -1,0 +1,165 @@
+// Lines of strips (strip_layouts.h) in AVX2: as lines_512, in two vectors each.
+#pragma once
+
+#include "backend/cpu/avx2_vectors.h"
+#include "backend/cpu/int8_x.h"
+
+#define GODWIT_LINES_BEGIN GODWIT_AVX2_BEGIN
+#define GODWIT_LINES_END GODWIT_AVX2_END
+
+GODWIT_LINES_BEGIN
+namespace godwit::cpu {
+namespace {
+
+struct Line {
+  __m256i low, high;
+};
+struct Floats {
+  __m256 low, high;
+};
+
+HWY_INLINE __m256i load_32(const std::byte* from) {
+  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+}
+HWY_INLINE Line line_at(const std::byte* unit, size_t line) {
+  return {load_32(unit + 64 * line), load_32(unit + 64 * line + 32)};
+}
+HWY_INLINE Line bits(Line v, int mask) {
+  const __m256i m = _mm256_set1_epi8(static_cast<char>(mask));
+  return {_mm256_and_si256(v.low, m), _mm256_and_si256(v.high, m)};
+}
+HWY_INLINE Line either(Line a, Line b) {
+  return {_mm256_or_si256(a.low, b.low), _mm256_or_si256(a.high, b.high)};
+}
+HWY_INLINE Line bits_or(Line v, int mask, Line low) {
+  return either(bits(v, mask), low);
+}
+template <int kBits>
+HWY_INLINE Line shifted(Line v) {
+  if constexpr (kBits == 0) return v;
+  if constexpr (kBits > 0) return {_mm256_srli_epi16(v.low, kBits), _mm256_srli_epi16(v.high, kBits)};
+  return {_mm256_slli_epi16(v.low, -kBits), _mm256_slli_epi16(v.high, -kBits)};
+}
+
+HWY_INLINE Line bytes_of(const uint8_t (&table)[16], Line codes) {
+  const __m256i all = _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(table)));
+  return {_mm256_shuffle_epi8(all, codes.low), _mm256_shuffle_epi8(all, codes.high)};
+}
+
+HWY_INLINE Line lane_bits(Line v, unsigned shift, int mask) {
+  const __m256i m = _mm256_set1_epi32(mask);
+  const auto n = static_cast<int>(shift);
+  return {_mm256_and_si256(_mm256_srli_epi32(v.low, n), m), _mm256_and_si256(_mm256_srli_epi32(v.high, n), m)};
+}
+HWY_INLINE Line lanes_shifted_4(Line v) {
+  return {_mm256_slli_epi32(v.low, 4), _mm256_slli_epi32(v.high, 4)};
+}
+HWY_INLINE Line lane_byte(Line v, size_t byte) {
+  const auto n = static_cast<int>(24 - 8 * byte);
+  return {_mm256_srai_epi32(_mm256_slli_epi32(v.low, n), 24), _mm256_srai_epi32(_mm256_slli_epi32(v.high, n), 24)};
+}
+
+HWY_INLINE Floats to_floats(Line v) {
+  return {_mm256_cvtepi32_ps(v.low), _mm256_cvtepi32_ps(v.high)};
+}
+HWY_INLINE Floats f16_of(__m256i v) {
+  return {_mm256_cvtph_ps(_mm256_castsi256_si128(v)), _mm256_cvtph_ps(_mm256_extracti128_si256(v, 1))};
+}
+HWY_INLINE Floats f16_at(const std::byte* from) {
+  return f16_of(load_32(from));
+}
+HWY_INLINE Floats narrow_f16(Line v) {  // lanes below 2^16
+  return f16_of(_mm256_permute4x64_epi64(_mm256_packus_epi32(v.low, v.high), 0xD8));
+}
+HWY_INLINE Floats lower_f16(Line v) {
+  return narrow_f16(lane_bits(v, 0, 0xFFFF));
+}
+HWY_INLINE Floats upper_f16(Line v) {
+  return narrow_f16(lane_bits(v, 16, 0xFFFF));
+}
+
+HWY_INLINE __m256 halved_e8m0(__m256i e) {
+  const __m256i normal = _mm256_slli_epi32(_mm256_sub_epi32(e, _mm256_set1_epi32(1)), 23);
+  const __m256i small = _mm256_sllv_epi32(_mm256_set1_epi32(0x00200000), e);
+  return _mm256_castsi256_ps(_mm256_blendv_epi8(normal, small, _mm256_cmpgt_epi32(_mm256_set1_epi32(2), e)));
+}
+HWY_INLINE Floats halved_e8m0_at(const std::byte* from) {
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+  return {halved_e8m0(_mm256_cvtepu8_epi32(bytes)), halved_e8m0(_mm256_cvtepu8_epi32(_mm_srli_si128(bytes, 8)))};
+}
+
+HWY_INLINE Floats zero_floats() {
+  return {_mm256_setzero_ps(), _mm256_setzero_ps()};
+}
+HWY_INLINE Floats add(Floats a, Floats b) {
+  return {_mm256_add_ps(a.low, b.low), _mm256_add_ps(a.high, b.high)};
+}
+HWY_INLINE Floats sub(Floats a, float b) {
+  return {_mm256_sub_ps(a.low, _mm256_set1_ps(b)), _mm256_sub_ps(a.high, _mm256_set1_ps(b))};
+}
+HWY_INLINE Floats mul(Floats a, Floats b) {
+  return {_mm256_mul_ps(a.low, b.low), _mm256_mul_ps(a.high, b.high)};
+}
+HWY_INLINE Floats mul(Floats a, float b) {
+  return mul(a, Floats{_mm256_set1_ps(b), _mm256_set1_ps(b)});
+}
+HWY_INLINE Floats mul_add(Floats a, Floats b, Floats c) {
+  return {_mm256_fmadd_ps(a.low, b.low, c.low), _mm256_fmadd_ps(a.high, b.high, c.high)};
+}
+HWY_INLINE Floats mul_add(Floats a, float b, Floats c) {
+  return mul_add(a, Floats{_mm256_set1_ps(b), _mm256_set1_ps(b)}, c);
+}
+HWY_INLINE void store(Floats v, float* to) {
+  _mm256_storeu_ps(to, v.low);
+  _mm256_storeu_ps(to + 8, v.high);
+}
+
+// vpmaddubsw adds two products in 16 bits, which hold those of codes up to 127; the eight pairs of a group of codes up
+// to 15 are added there, too. Codes of 8 bits, less the constant, are taken apart into magnitudes and signs, which x
+// gets; so there is no bias.
+template <class Type>
+class WholeSums {
+ public:
+  static constexpr bool kSigned = Type::kLargestCode > 127;
+  static constexpr bool kNarrow = Type::kLargestCode * 127 * 2 * 8 < 32768;
+  struct Codes {
+    Line magnitudes;
+    Line signs;  // where kSigned
+  };
+
+  static HWY_INLINE Codes prepare(Line codes) {
+    if constexpr (!kSigned) return {codes, codes};
+    const __m256i constant = _mm256_set1_epi8(static_cast<char>(Type::kX.constant));
+    const Line v{_mm256_sub_epi8(codes.low, constant), _mm256_sub_epi8(codes.high, constant)};
+    return {{_mm256_abs_epi8(v.low), _mm256_abs_epi8(v.high)}, v};
+  }
+
+  HWY_INLINE void start(int32_t) { low_ = high_ = _mm256_setzero_si256(); }
+  HWY_INLINE void add_four(const Codes& codes, const int8_t* x) {
+    const __m256i values = _mm256_set1_epi32(load_4(x));
+    add_pairs(low_, codes.magnitudes.low, codes.signs.low, values);
+    add_pairs(high_, codes.magnitudes.high, codes.signs.high, values);
+  }
+  HWY_INLINE Line total(int32_t bias) const {
+    Line sums{low_, high_};
+    if constexpr (kNarrow) sums = {widened(low_), widened(high_)};
+    if constexpr (kSigned || Type::kX.constant == 0) return sums;
+    const __m256i all = _mm256_set1_epi32(bias);
+    return {_mm256_add_epi32(sums.low, all), _mm256_add_epi32(sums.high, all)};
+  }
+
+ private:
+  static HWY_INLINE __m256i widened(__m256i pairs) { return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)); }
+  static HWY_INLINE void add_pairs(__m256i& sums, __m256i magnitudes, __m256i signs, __m256i x) {
+    if constexpr (kSigned) x = _mm256_sign_epi8(x, signs);
+    const __m256i pairs = _mm256_maddubs_epi16(magnitudes, x);
+    sums = kNarrow ? _mm256_add_epi16(sums, pairs) : _mm256_add_epi32(sums, widened(pairs));
+    asm("" : "+x"(sums));  // GCC would keep all products, in memory, to add them as a tree
+  }
+
+  __m256i low_, high_;
+};
+
+}  // namespace
+}  // namespace godwit::cpu
+GODWIT_LINES_END
