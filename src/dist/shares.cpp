@@ -7,7 +7,7 @@ namespace godwit::dist {
 namespace {
 
 constexpr int64_t kLongestNs = int64_t{1'000'000'000} * 86'400;  // a day: products below stay within 64 bits
-constexpr int32_t kAlikePercent = 5;
+constexpr int32_t kUnlikePercent = 8, kAlikePercent = 4;
 
 }  // namespace
 
@@ -54,9 +54,10 @@ Shares next_speeds(const Shares& before, std::span<const int32_t> rows, std::spa
   return speeds;
 }
 
-Shares shares_for(const Shares& speeds) {
+Shares shares_for(const Shares& speeds, const Shares& before) {
+  const int32_t percent = before.empty() ? kUnlikePercent : kAlikePercent;
   const bool differ = std::any_of(speeds.begin(), speeds.end(),
-                                  [](int32_t speed) { return speed * 100 < kWholeShare * (100 - kAlikePercent); });
+                                  [&](int32_t speed) { return speed * 100 < kWholeShare * (100 - percent); });
   return differ ? speeds : Shares();
 }
 

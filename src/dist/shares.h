@@ -28,7 +28,8 @@ Status gather_busy(Transport& transport, int64_t mine_ns, std::vector<int64_t>& 
 // own, against all others together.
 Shares next_speeds(const Shares& before, std::span<const int32_t> rows, std::span<const int64_t> busy_ns);
 
-// How rows are dealt out to ranks of such speeds: all alike unless they differ by more than what chance makes of it.
-Shares shares_for(const Shares& speeds);
+// How rows are dealt out to ranks of such speeds, after they were dealt out by `before`: all alike until speeds differ
+// by more than chance makes of equal ones, and again when they hardly differ any more.
+Shares shares_for(const Shares& speeds, const Shares& before);
 
 }  // namespace godwit::dist

@@ -33,20 +33,24 @@ std::vector<int32_t> rows_of(const Shares& shares, int ranks, int most_rows) {
   return rows;
 }
 
-// Rows after so many steps.
-std::vector<int32_t> after(const Machines& machines, Shares& speeds, int steps, int most_rows = 512) {
-  const auto ranks = static_cast<int>(machines.speed.size());
-  for (int i = 0; i < steps; ++i) {
-    const auto rows = rows_of(shares_for(speeds), ranks, most_rows);
-    speeds = next_speeds(speeds, rows, machines.busy_ns(rows));
+struct Dealt {
+  Shares speeds, shares;
+
+  // Rows after so many steps.
+  std::vector<int32_t> after(const Machines& machines, int steps, int most_rows = 512) {
+    const auto ranks = static_cast<int>(machines.speed.size());
+    for (int i = 0; i < steps; ++i) {
+      const auto rows = rows_of(shares, ranks, most_rows);
+      speeds = next_speeds(speeds, rows, machines.busy_ns(rows));
+      shares = shares_for(speeds, shares);
+    }
+    return rows_of(shares, ranks, most_rows);
   }
-  return rows_of(shares_for(speeds), ranks, most_rows);
-}
+};
 
 TEST(Shares, RowsFollowSpeeds) {
-  Shares speeds;
-  EXPECT_EQ(shares_for(speeds), Shares());
-  const auto rows = after({{1, 0.5, 0.8, 1}}, speeds, 8);
+  EXPECT_EQ(shares_for({}, {}), Shares());
+  const auto rows = Dealt().after({{1, 0.5, 0.8, 1}}, 8);
   EXPECT_EQ(rows[0], 512);
   EXPECT_NEAR(rows[1], 256, 4);
   EXPECT_NEAR(rows[2], 410, 5);
@@ -64,27 +68,33 @@ TEST(Shares, OneStepGoesHalfTheWay) {
 // What a pass takes however few its rows are: who is slow has to be given fewer rows yet.
 TEST(Shares, AllAreBusyEquallyLong) {
   const Machines machines{{1, 0.6, 0.9}, 1e8};
-  Shares speeds;
-  const auto rows = after(machines, speeds, 30);
+  const auto rows = Dealt().after(machines, 30);
   const auto busy = machines.busy_ns(rows);
   for (int64_t one : busy) EXPECT_NEAR(static_cast<double>(one) / static_cast<double>(busy[0]), 1, 0.02);
 }
 
 TEST(Shares, WhoIsNearlyAlikeGetsAlike) {
-  Shares speeds;
-  EXPECT_EQ(after({{1, 0.97, 0.98, 1.01}}, speeds, 10), std::vector<int32_t>(4, 512));
-  EXPECT_EQ(shares_for(speeds), Shares());
+  Dealt dealt;
+  EXPECT_EQ(dealt.after({{1, 0.94, 0.98, 1.01}}, 10), std::vector<int32_t>(4, 512));
+  EXPECT_EQ(dealt.shares, Shares());
   // A difference that shows only after some steps is not forgotten in between.
-  speeds = {};
-  EXPECT_NEAR(after({{1, 0.92}}, speeds, 10)[1], 471, 4);
+  EXPECT_NEAR(Dealt().after({{1, 0.9}}, 10)[1], 461, 4);
+}
+
+TEST(Shares, WhatDifferedMustBeAlikeToBeDealtAlike) {
+  Dealt dealt;
+  EXPECT_EQ(dealt.after({{1, 0.94}}, 10)[1], 512);
+  EXPECT_NEAR(dealt.after({{1, 0.7}}, 10)[1], 358, 4);
+  EXPECT_NEAR(dealt.after({{1, 0.94}}, 10)[1], 481, 4);
+  EXPECT_EQ(dealt.after({{1, 0.98}}, 10)[1], 512);
 }
 
 TEST(Shares, WhoBecomesQuickAgainGetsAsMuchAgain) {
   for (int most_rows : {64, 512}) {
-    Shares speeds;
-    const auto rows = after({{1, 0.01}}, speeds, 20, most_rows);
+    Dealt dealt;
+    const auto rows = dealt.after({{1, 0.01}}, 20, most_rows);
     EXPECT_NEAR(rows[1], rows[0] / 8, 2);  // nobody gets nothing: how would one know?
-    EXPECT_EQ(after({{1, 1}}, speeds, 20, most_rows), std::vector<int32_t>(2, most_rows));
+    EXPECT_EQ(dealt.after({{1, 1}}, 20, most_rows), std::vector<int32_t>(2, most_rows));
   }
 }
 

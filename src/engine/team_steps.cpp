@@ -120,7 +120,7 @@ Status Team::forward(Phase phase, std::span<const RankPart> parts, std::span<con
     std::vector<int64_t> busy_ns;
     GODWIT_TRY(dist::gather_busy(ranks_.transport, static_cast<int64_t>(busy_s * 1e9), busy_ns));
     speeds_ = dist::next_speeds(speeds_, ring_->row_counts(), busy_ns);
-    shares_ = dist::shares_for(speeds_);
+    shares_ = dist::shares_for(speeds_, shares_);
   } else if (ring_->reads_shared()) {
     GODWIT_TRY(ranks_.transport.barrier());
   }
