@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/ranks_probe.h"
+#include "engine/service_testing.h"
 #include "engine/test_ranks.h"
 
 namespace godwit {
@@ -102,6 +103,29 @@ TEST(Balance, SessionsOfSeveralThreadsTakeTurns) {
             }
           });
         for (std::thread& thread : threads) thread.join();
+      },
+      slow_rank(slow)));
+}
+
+// What a long prompt finds left beside a short one holds less of it than of ranks that are alike. The rest of it must
+// not begin in the same step, whose keys and values the others may not have written yet.
+TEST(Balance, AServersStepHasOnePartOfARequest) {
+  const Engine alone = open();
+  const auto tokens_of = [](uint32_t i) { return prompt(440 + i, i + 1); };
+  const std::atomic<bool> slow = true;
+  expect_all_well(with_ranks(
+      2,
+      [&](auto ranks) {
+        EngineOptions options = over(ranks);
+        options.prefill_chunk = 130;
+        const Engine engine = open(options);
+        auto service = serve(engine);
+        Client client(*service);
+        std::vector<std::future<Outcome>> futures;
+        for (uint32_t i = 0; i < 8; ++i)
+          futures.push_back(client.ask({.prompt = tokens_of(i), .options = greedy(4), .principal = {}}));
+        for (uint32_t i = 0; i < 8; ++i) EXPECT_EQ(futures[i].get().tokens, cold(alone, tokens_of(i), 4)) << i;
+        EXPECT_LT(RanksProbe::team(engine)->shares().at(1), dist::kWholeShare / 2);
       },
       slow_rank(slow)));
 }

@@ -76,21 +76,6 @@ TEST_P(ServiceDegrees, AnswersAreThoseOfOneProcess) {
 }
 INSTANTIATE_TEST_SUITE_P(Ranks, ServiceDegrees, testing::Values(2, 3, 4));
 
-// Of 300 rows, 256 are whole pages: what is left of a prompt must not begin in the same step, whose keys and values the
-// others may not have written yet.
-TEST(ServiceOverRanks, AStepHasOnePartOfARequest) {
-  const Engine alone = open();
-  expect_all_well(with_ranks(2, [&](auto ranks) {
-    EngineOptions options = over(ranks);
-    options.prefill_chunk = 300;
-    const Engine engine = open(options);
-    auto service = value_of(Service::start(engine, {}));
-    std::vector<std::future<Outcome>> futures;
-    for (uint32_t i = 0; i < 3; ++i) futures.push_back(ask(*service, request(prompt(1900 + i, i + 1), 4)));
-    for (uint32_t i = 0; i < 3; ++i) EXPECT_EQ(futures[i].get().tokens, cold(alone, prompt(1900 + i, i + 1), 4));
-  }));
-}
-
 TEST(ServiceOverRanks, WhoBeginsAlikeReusesThePagesWhereTheyLie) {
   const auto tokens = prompt(1500);
   std::vector<TokenId> longer = tokens;
