@@ -23,6 +23,11 @@ uint64_t bytes_of(const RankReport& r) {
   return r.slots.bytes + r.pages.bytes + r.queries.bytes + r.states.bytes;
 }
 
+struct Step {
+  int32_t begin = 0, end = 0;
+  dist::Shares shares;
+};
+
 struct BenchRing {
   ModelFlags model;
   int prompt = 4096, depth = 0, generate = 0, repetitions = 1;
@@ -156,9 +161,17 @@ struct BenchRing {
     const EngineInfo info = engine.info();
     Session session = base.fork();
     GODWIT_TRY(session.append(tokens.subspan(static_cast<size_t>(depth))));
+    // Steps and who computes how much of them follow what came before.
+    std::vector<Step> steps;
+    Step next{depth, depth, team != nullptr ? team->shares() : dist::Shares()};
+    const auto on_progress = [&](const Progress& progress) {
+      next.end = depth + static_cast<int32_t>(progress.done);
+      steps.push_back(next);
+      next = {next.end, next.end, team != nullptr ? team->shares() : dist::Shares()};
+    };
     const dist::Stopwatch watch;
     const double cpu = dist::cpu_seconds(CLOCK_PROCESS_CPUTIME_ID);
-    GODWIT_TRY(session.prefill({}, stop));
+    GODWIT_TRY(session.prefill(on_progress, stop));
     const double seconds = watch.seconds(), cpu_seconds = dist::cpu_seconds(CLOCK_PROCESS_CPUTIME_ID) - cpu;
     if (team != nullptr) {
       GODWIT_ASSIGN(after, team->report());
@@ -177,7 +190,7 @@ struct BenchRing {
                         {"backend", info.backend},
                         {"kv_codec", info.kv_codec},
                         {"chunk", info.prefill_chunk}};
-    if (team != nullptr) row.update(ring_row(*team, before, after));
+    if (team != nullptr) row.update(ring_row(*team, steps, before, after));
     if (generate > 0) {
       GenerateOptions options;
       options.max_tokens = generate + 1;
@@ -189,28 +202,29 @@ struct BenchRing {
   }
 
   // Seconds and bytes of one layer, over the whole prompt.
-  ordered_json ring_row(const Team& team, const std::vector<RankReport>& before,
-                        const std::vector<RankReport>& after) const {
+  static ordered_json ring_row(const Team& team, const std::vector<Step>& steps, const std::vector<RankReport>& before,
+                               const std::vector<RankReport>& after) {
     dist::RingBytes formula;
-    int steps = 0, passed_q = 0;
+    int passed_q = 0;
     dist::RingPrediction predicted;
-    for (int32_t begin = depth; begin < depth + prompt; begin += team.step_tokens(), ++steps) {
-      const int32_t end = std::min(depth + prompt, begin + team.step_tokens());
-      const dist::RingBytes bytes = team.formula_bytes(begin, end);
+    for (const Step& step : steps) {
+      const dist::RingBytes bytes = team.formula_bytes(step.begin, step.end, step.shares);
       formula.slots += bytes.slots, formula.pages += bytes.pages;
       formula.queries += bytes.queries, formula.states += bytes.states;
-      passed_q += team.mode_of(begin, end) == dist::RingMode::kPassQ ? 1 : 0;
-      const dist::RingPrediction p = team.predict(begin, end);
+      passed_q += team.mode_of(step.begin, step.end) == dist::RingMode::kPassQ ? 1 : 0;
+      const dist::RingPrediction p = team.predict(step.begin, step.end);
       predicted.pass_kv_s += p.pass_kv_s, predicted.pass_q_s += p.pass_q_s;
     }
-    const auto layers = static_cast<double>(after[0].times.layers - before[0].times.layers) / steps;
+    const auto layers =
+        static_cast<double>(after[0].times.layers - before[0].times.layers) / static_cast<double>(steps.size());
     ordered_json ranks = ordered_json::array();
     uint64_t sent = 0;
     for (size_t i = 0; i < after.size(); ++i) {
       const RankReport &a = before[i], &b = after[i];
       const uint64_t bytes = bytes_of(b) - bytes_of(a);
       sent += bytes;
-      ranks.push_back({{"attention_seconds", (b.times.attention_s - a.times.attention_s) / layers},
+      ranks.push_back({{"rows", b.times.rows - a.times.rows},
+                       {"attention_seconds", (b.times.attention_s - a.times.attention_s) / layers},
                        {"exposed_seconds", (b.times.exposed_s - a.times.exposed_s) / layers},
                        {"merge_seconds", (b.times.merge_s - a.times.merge_s) / layers},
                        {"total_seconds", (b.times.total_s - a.times.total_s) / layers},
@@ -218,7 +232,7 @@ struct BenchRing {
                        {"waited_cpu_seconds", (b.waited_cpu_s - a.waited_cpu_s) / layers},
                        {"sent_bytes", static_cast<double>(bytes) / layers}});
     }
-    return {{"steps", steps},
+    return {{"steps", steps.size()},
             {"steps_pass_q", passed_q},
             {"layers", layers},
             {"per_layer", std::move(ranks)},
@@ -244,16 +258,17 @@ struct BenchRing {
     if (!row.contains("per_layer")) return;
     std::cout << fmt::format(
         "{} of {} steps pass-q; predicted per layer: pass-kv {:.2f} ms, pass-q {:.2f} ms; sent {} per layer, by the "
-        "formulas {}\n\n| rank | attention ms | exposed ms | merge ms | all ms | sent "
-        "|\n|---:|---:|---:|---:|---:|---:|\n",
+        "formulas {}\n\n| rank | rows | attention ms | exposed ms | merge ms | all ms | sent "
+        "|\n|---:|---:|---:|---:|---:|---:|---:|\n",
         row["steps_pass_q"].get<int>(), row["steps"].get<int>(), number("predicted_pass_kv_seconds") * 1e3,
         number("predicted_pass_q_seconds") * 1e3, bytes_text(static_cast<uint64_t>(number("sent_bytes"))),
         bytes_text(static_cast<uint64_t>(number("formula_bytes"))));
     size_t rank = 0;
     for (const ordered_json& r : row["per_layer"])
-      std::cout << fmt::format("| {} | {:.2f} | {:.2f} | {:.2f} | {:.2f} | {} |\n", rank++,
-                               r["attention_seconds"].get<double>() * 1e3, r["exposed_seconds"].get<double>() * 1e3,
-                               r["merge_seconds"].get<double>() * 1e3, r["total_seconds"].get<double>() * 1e3,
+      std::cout << fmt::format("| {} | {} | {:.2f} | {:.2f} | {:.2f} | {:.2f} | {} |\n", rank++,
+                               r["rows"].get<uint64_t>(), r["attention_seconds"].get<double>() * 1e3,
+                               r["exposed_seconds"].get<double>() * 1e3, r["merge_seconds"].get<double>() * 1e3,
+                               r["total_seconds"].get<double>() * 1e3,
                                bytes_text(static_cast<uint64_t>(r["sent_bytes"].get<double>())));
     std::cout << std::endl;
   }

@@ -91,6 +91,7 @@ void ModelFlags::add_ranks_to(CLI::App& verb) {
                    "How many ranks keep the KV cache while an answer is made (default: those of the prompt)")
       ->check(CLI::PositiveNumber);
   group->add_flag("!--no-overlap", ranks.overlap, "Let nothing travel while a rank computes");
+  group->add_flag("!--no-balance", ranks.balance, "Let slow ranks compute as much of a prompt as quick ones");
   group->add_flag("!--inexact", ranks.exact, "Send less where queries travel; no longer the bits of one rank");
   group->add_flag("!--no-shared-memory", ranks.share_memory,
                   "Send keys and values in messages also between ranks of one host");

@@ -22,6 +22,7 @@ struct RankOptions {
   int prefill_ranks = 0, decode_ranks = 0;
   bool overlap = true;       // keys and values travel while others are attended to
   bool exact = true;         // answers have the bits of one rank; else less travels where queries do
+  bool balance = true;       // ranks that were slower so far compute less of a prompt; else all compute equally much
   bool share_memory = true;  // ranks on one host read each other's keys and values where they lie
   double timeout_s = 60;     // the longest wait for another rank within a step
   // Slows every rank's link down to this, to see what another network would do, and shares no memory; 0: as it is.

@@ -81,17 +81,17 @@ Tensor RingAttention::state_tensor(std::byte* at, int32_t row_count) const {
   return {at, DType::kF32, {row_count, shape_.heads, attention_state_width(shape_.head_dim)}};
 }
 
-void RingAttention::begin(std::span<const RingPart> parts) {
+void RingAttention::begin(std::span<const RingPart> parts, const Shares& shares) {
   parts_.clear();
   pieces_.assign(static_cast<size_t>(ranks()), {});
   sent_rows_.clear();
-  std::vector<int32_t> rows(static_cast<size_t>(ranks()));
-  std::vector<uint8_t> shares(static_cast<size_t>(ranks()));
+  row_counts_.assign(static_cast<size_t>(ranks()), 0);
+  std::vector<uint8_t> tell(static_cast<size_t>(ranks()));
   for (const RingPart& what : parts) {
-    Part part{what, Shards(ranks(), pool_.format().page_tokens, what.first, what.degree), {}, 0, {}, {}};
-    part.row_begin = rows[static_cast<size_t>(me())];
+    Part part{what, Shards(ranks(), pool_.format().page_tokens, what.first, what.degree, shares), {}, 0, {}, {}};
+    part.row_begin = row_counts_[static_cast<size_t>(me())];
     for (int rank = 0; rank < ranks(); ++rank) {
-      int32_t& row = rows[static_cast<size_t>(rank)];
+      int32_t& row = row_counts_[static_cast<size_t>(rank)];
       const int32_t begin = row;
       part.rows.push_back(part.shards.rows(rank, what.step));
       for (const Stretch& run : part.rows.back()) {
@@ -105,9 +105,9 @@ void RingAttention::begin(std::span<const RingPart> parts) {
         }
       }
       if (rank != me() && row > begin) part.readers.push_back(rank);
-      if (is_shared(part) && row > begin) shares[static_cast<size_t>(rank)] = 1;
+      if (is_shared(part) && row > begin) tell[static_cast<size_t>(rank)] = 1;
     }
-    const Stretch own{part.row_begin, rows[static_cast<size_t>(me())]};
+    const Stretch own{part.row_begin, row_counts_[static_cast<size_t>(me())]};
     if (!is_shared(part) && own.size() > 0) {
       if (!sent_rows_.empty() && sent_rows_.back().end == own.begin)
         sent_rows_.back().end = own.end;
@@ -116,11 +116,12 @@ void RingAttention::begin(std::span<const RingPart> parts) {
     }
     parts_.push_back(std::move(part));
   }
-  for (const int32_t count : rows) GODWIT_CHECK(count <= shape_.max_rows);
-  tells_ = shares[static_cast<size_t>(me())] != 0;
+  for (const int32_t count : row_counts_) GODWIT_CHECK(count <= shape_.max_rows);
+  times_.rows += static_cast<uint64_t>(row_counts_[static_cast<size_t>(me())]);
+  tells_ = tell[static_cast<size_t>(me())] != 0;
   tellers_.clear();
   for (int rank = 0; rank < ranks(); ++rank)
-    if (rank != me() && shares[static_cast<size_t>(rank)] != 0) tellers_.push_back(rank);
+    if (rank != me() && tell[static_cast<size_t>(rank)] != 0) tellers_.push_back(rank);
   post_places();
 }
 

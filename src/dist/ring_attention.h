@@ -60,6 +60,7 @@ struct RingTimes {
   double merge_s = 0;
   double total_s = 0;  // with the copies into and out of frames
   uint64_t layers = 0;
+  uint64_t rows = 0;  // of this rank, once for all layers
 };
 
 // One sequence's part of a step. The sequence has room for what this rank keeps of it already.
@@ -92,16 +93,17 @@ class RingAttention final : public LayerAttention {
   static Result<std::unique_ptr<RingAttention>> create(Transport& transport, KvPool& pool, const RingShape& shape,
                                                        const RingOptions& options, SharedView shared = {});
 
-  // The rows of a rank are those of the parts, one after the other.
-  void begin(std::span<const RingPart> parts);
+  // The rows of a rank are those of the parts, one after the other. All ranks give the same shares.
+  void begin(std::span<const RingPart> parts, const Shares& shares = {});
   void attend(const LayerCall& call) override;
   const Status& status() const { return transport_.status(); }
   // Whether ranks read each other's pages in this step: nobody may change them until all have done it.
   bool reads_shared() const;
 
-  // Of sequences that all ranks take part in, from rank 0 on; and of a part.
+  // Of sequences that all ranks take part in, from rank 0 on, with equal shares; and of a part.
   const Shards& shards() const { return shards_; }
   const std::vector<Stretch>& rows(size_t part, int rank) const { return parts_[part].rows[static_cast<size_t>(rank)]; }
+  const std::vector<int32_t>& row_counts() const { return row_counts_; }  // by rank
   const RingTimes& times() const { return times_; }
   const RingShape& shape() const { return shape_; }
   const RingOptions& options() const { return options_; }
@@ -243,6 +245,7 @@ class RingAttention final : public LayerAttention {
   const std::function<void()> poll_;
 
   std::vector<Part> parts_;
+  std::vector<int32_t> row_counts_;
   std::vector<std::vector<Piece>> pieces_;  // of each rank, by keeper; not of shared parts
   std::vector<Stretch> sent_rows_;          // of this rank, likewise
   const Part* now_ = nullptr;

@@ -77,6 +77,36 @@ TEST(RingAttention, ASequenceMayBeginAtAnyRank) {
   }
 }
 
+TEST(RingAttention, UnequalSharesGiveTheSameBits) {
+  for (const Shares& shares : {Shares{4096, 1500, 512}, {512, 4096, 4096}, {3001, 4096, 2777}})
+    for (RingMode mode : {RingMode::kPassKv, RingMode::kPassQ})
+      for (bool shared : {false, true}) {
+        RingCase c;
+        c.ranks = 3;
+        const auto steps = conversation(mode);
+        const Outputs want = alone(c, steps);
+        c.shares = shares;
+        c.shared = shared;
+        for (const auto& [first, degree] : {std::pair(0, 3), {2, 3}, {1, 2}}) {
+          c.first = first, c.degree = degree;
+          const RingRun run = together(c, steps);
+          ASSERT_NO_FATAL_FAILURE(expect_all_well(run));
+          EXPECT_EQ(run.outputs, want) << ring_mode_name(mode) << " " << shared << " " << first;
+          // Steps of 3 and of single tokens are dealt out evenly; what is kept follows positions.
+          const auto rows = [&](int rank) { return static_cast<double>(run.times[static_cast<size_t>(rank)].rows); };
+          const int one = first, other = (first + 1) % 3;
+          const double wanted =
+              static_cast<double>(shares[static_cast<size_t>(one)]) / shares[static_cast<size_t>(other)];
+          EXPECT_NEAR(rows(one) / rows(other) / wanted, 1, 0.1);
+          if (degree == 3) {
+            std::vector<size_t> kept = {512, 512, 276};
+            std::rotate(kept.begin(), kept.end() - first, kept.end());
+            EXPECT_EQ(run.kept_slots, kept);
+          }
+        }
+      }
+}
+
 TEST(RingAttention, EveryFormatTravelsAsItIsStored) {
   for (const KvFormat& format : {KvFormat{DType::kF32, 32, 16}, KvFormat{DType::kBF16, 32, 16},
                                  KvFormat{DType::kF16, 32, 16, 8, 8}, KvFormat{DType::kF16, 32, 16, 8, 4}}) {
@@ -113,9 +143,13 @@ TEST(RingAttention, PagesAreSealedAsOnOneRank) {
         for (int32_t at = 1300; at < 1340; ++at) steps.push_back({{at, at + 1}, mode});
         steps.push_back({{1340, 1344}, mode});  // to the end of a page
         steps.push_back({{1344, 1345}, mode});
-        const RingRun run = together(c, steps);
-        ASSERT_NO_FATAL_FAILURE(expect_all_well(run));
-        EXPECT_EQ(run.outputs, alone(c, steps)) << ring_mode_name(mode) << " " << first << " " << last;
+        const Outputs want = alone(c, steps);
+        for (const Shares& shares : {Shares(), Shares{1000, 4096, 2222}}) {
+          c.shares = shares;
+          const RingRun run = together(c, steps);
+          ASSERT_NO_FATAL_FAILURE(expect_all_well(run));
+          EXPECT_EQ(run.outputs, want) << ring_mode_name(mode) << " " << first << " " << last << " " << shares.size();
+        }
       }
     }
   }

@@ -96,6 +96,8 @@ TEST(RingChoice, FormulasAreWhatIsSent) {
   for (RingMode mode : {RingMode::kPassKv, RingMode::kPassQ})
     for (bool exact : {true, false}) {
       c.options.exact = exact;
+      c.max_rows = 2000;
+      c.shares = exact ? Shares() : Shares{1111, 4096, 2222};
       const RingRun run = together(c, {{{0, 2000}, RingMode::kPassKv}, {{2000, 2100}, mode}});
       ASSERT_NO_FATAL_FAILURE(expect_all_well(run));
       const RingRun first = together(c, {{{0, 2000}, RingMode::kPassKv}});
@@ -105,7 +107,8 @@ TEST(RingChoice, FormulasAreWhatIsSent) {
           sent[kind] += static_cast<double>(run.traffic[rank][kind].bytes - first.traffic[rank][kind].bytes);
       on_rings(c, {}, [&](RingAttention& ring, Transport& transport) {
         if (transport.rank() > 0) return;
-        const RingBytes formula = formula_bytes(ring, ring.shards(), c.format, {2000, 2100}, mode);
+        const Shards shards(c.ranks, c.format.page_tokens, 0, c.ranks, c.shares);
+        const RingBytes formula = formula_bytes(ring, shards, c.format, {2000, 2100}, mode);
         EXPECT_EQ(sent[static_cast<size_t>(FrameKind::kPages)], formula.pages);
         EXPECT_EQ(sent[static_cast<size_t>(FrameKind::kQueries)], formula.queries);
         EXPECT_EQ(sent[static_cast<size_t>(FrameKind::kStates)], formula.states) << exact;

@@ -23,8 +23,9 @@ struct RingCase {
   int max_rows = 1024;
   KvFormat format = {DType::kF16, 32, 16};
   RingOptions options = {};
-  int first = 0;        // rank at which the sequence begins
-  int degree = 0;       // ranks that take part; 0: all
+  int first = 0;   // rank at which the sequence begins
+  int degree = 0;  // ranks that take part; 0: all
+  Shares shares = {};
   bool shared = false;  // pages lie in memory that the ranks share ...
   int hides = -1;       // ... except this one's
 };
@@ -197,7 +198,7 @@ inline RingRun together(const RingCase& c, const std::vector<RingStep>& steps, c
         const Stretch step = steps[s].run;
         EXPECT_TRUE(rank.sequence().append(step.size()));
         const RingPart part{&rank.sequence(), step, steps[s].mode, c.first, c.degree > 0 ? c.degree : c.ranks};
-        ring->begin({&part, 1});
+        ring->begin({&part, 1}, c.shares);
         rank.layers(ring.get(), ring->rows(0, static_cast<int>(i)), parts[i]);
         if (run.statuses[i] = ring->status(); !run.statuses[i]) return;
         if (ring->reads_shared()) run.statuses[i] = transport.barrier();

@@ -84,9 +84,12 @@ TEST(SharedMemory, RanksWriteIntoOnePageInEveryFormat) {
     for (int32_t at = 300; at < 370; at += 7) steps.push_back({{at, at + 7}});
     const Outputs want = alone(c, steps);
     c.shared = true;
-    const RingRun run = together(c, steps);
-    ASSERT_NO_FATAL_FAILURE(expect_all_well(run));
-    EXPECT_EQ(run.outputs, want) << format.k_bits;
+    for (const Shares& shares : {Shares(), Shares{3333, 4096, 777, 2001}}) {
+      c.shares = shares;
+      const RingRun run = together(c, steps);
+      ASSERT_NO_FATAL_FAILURE(expect_all_well(run));
+      EXPECT_EQ(run.outputs, want) << format.k_bits << " " << shares.size();
+    }
   }
 }
 

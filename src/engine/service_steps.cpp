@@ -152,7 +152,8 @@ void Service::Impl::compute(Phase phase, std::span<const Rows> list, std::vector
                   : static_cast<size_t>(team->rows_of(next.work->team_sequence, static_cast<int32_t>(count)));
       next.begin += count;
       next.count -= count;
-      if (rows < most) continue;
+      // Over ranks, rows are rounded. What is left of a request is another step's: it attends to what this one writes.
+      if (rows < most && next.count == 0) continue;
       forward(phase, part, said);
       part.clear();
       rows = 0;

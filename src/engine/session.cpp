@@ -105,7 +105,7 @@ Result<Generation> Session::generate(const GenerateOptions& options, const std::
       break;
     }
     if (s.computed() < s.tokens.size()) {
-      Status status = s.step(1, false, {});
+      Status status = s.step(false, {});
       if (!status && status.error().code == ErrorCode::kExhausted) {
         out.finish = FinishReason::kKvExhausted;
         break;

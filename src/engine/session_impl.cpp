@@ -94,32 +94,38 @@ Status Session::Impl::repair() {
   return forward(count, *engine->repair_planner);
 }
 
-Status Session::Impl::step(size_t count, bool prompt_ends, const OnLogits& on_logits) {
+Status Session::Impl::step_over_ranks(bool prompt_ends, const OnLogits& on_logits) {
+  if (watcher != nullptr)
+    return errorf(ErrorCode::kUnsupported, "attention over several ranks cannot be watched; start one process");
+  Team& team = *engine->team;
+  const size_t begin = computed(), count = step_tokens();
+  const auto rows = static_cast<int32_t>(count);
+  Team::Part part{.sequence = team_sequence,
+                  .begin = static_cast<int32_t>(begin),
+                  .tokens = std::span(tokens).subspan(begin, count),
+                  .first_logits = on_logits ? 0 : rows - 1,
+                  .prompt_ends = prompt_ends && begin + count == tokens.size()};
+  if (phases[begin] == Phase::kDecode) GODWIT_TRY(team.fit_answer(team_sequence));
+  return team.step(phases[begin], {&part, 1}, [&](size_t, int32_t row, std::span<const float> values) {
+    if (on_logits) on_logits(begin + static_cast<size_t>(row), values);
+    if (row + 1 == rows) logits.assign(values.begin(), values.end());
+  });
+}
+
+Status Session::Impl::step(bool prompt_ends, const OnLogits& on_logits) {
   std::lock_guard lock(engine->mutex);
   Engine::Impl& e = *engine;
   const size_t begin = computed(), vocab = static_cast<size_t>(e.model->config().vocab_size);
+  if (e.team) {
+    const Status status = step_over_ranks(prompt_ends, on_logits);
+    const bool lacks = !status && status.error().code == ErrorCode::kExhausted && computed() == begin;
+    return lacks && e.team->widen(team_sequence) ? step_over_ranks(prompt_ends, on_logits) : status;
+  }
+  const size_t count = step_tokens();
   const auto rows = static_cast<int32_t>(count);
   const bool decodes = phases[begin] == Phase::kDecode;
   const int32_t first = on_logits ? 0 : rows - 1;
-  if (e.team) {
-    if (watcher != nullptr)
-      return errorf(ErrorCode::kUnsupported, "attention over several ranks cannot be watched; start one process");
-    Team::Part part{.sequence = team_sequence,
-                    .begin = static_cast<int32_t>(begin),
-                    .tokens = std::span(tokens).subspan(begin, count),
-                    .first_logits = first,
-                    .prompt_ends = prompt_ends};
-    if (decodes) GODWIT_TRY(e.team->fit_answer(team_sequence));
-    const auto take = [&](size_t, int32_t row, std::span<const float> values) {
-      if (on_logits) on_logits(begin + static_cast<size_t>(row), values);
-      if (row + 1 == rows) logits.assign(values.begin(), values.end());
-    };
-    Status status = e.team->step(phases[begin], {&part, 1}, take);
-    const bool computed_nothing = sequence->next_position() == static_cast<int32_t>(begin);
-    if (!status && status.error().code == ErrorCode::kExhausted && computed_nothing && e.team->widen(team_sequence))
-      status = e.team->step(phases[begin], {&part, 1}, take);
-    return status;
-  }
+  prompt_ends = prompt_ends && begin + count == tokens.size();
   AttentionPlanner& planner = decodes ? *e.decode_planner : *e.prefill_planner;
   if (!decodes && unrepaired > 0) GODWIT_TRY(repair());
   if (retention) GODWIT_TRY(retention->prepare(rows));
@@ -147,35 +153,36 @@ Status Session::Impl::step(size_t count, bool prompt_ends, const OnLogits& on_lo
   return {};
 }
 
-Result<size_t> Session::Impl::step_tokens() {
-  std::lock_guard lock(engine->mutex);
-  const size_t count = next_step(SIZE_MAX);
-  if (Team* team = engine->team.get(); team != nullptr && phases[computed()] == Phase::kPrefill) {
-    GODWIT_TRY(team->fit_prompt(team_sequence, static_cast<int32_t>(count)));
-    if (!engine->retention || !engine->retention->by_pieces())
-      return static_cast<size_t>(team->step_tokens(team_sequence));
-  }
-  return static_cast<size_t>(engine->step_tokens());
+size_t Session::Impl::phase_tokens() const {
+  const auto first = phases.begin() + static_cast<ptrdiff_t>(computed());
+  return static_cast<size_t>(std::find_if(first, phases.end(), [&](Phase phase) { return phase != *first; }) - first);
 }
 
-size_t Session::Impl::next_step(size_t chunk) const {
-  const auto first = phases.begin() + static_cast<ptrdiff_t>(computed());
-  if (*first == Phase::kDecode) return 1;
-  return std::min(chunk, static_cast<size_t>(std::find(first, phases.end(), Phase::kDecode) - first));
+size_t Session::Impl::step_tokens() const {
+  if (phases[computed()] == Phase::kDecode) return 1;
+  const Team* team = engine->team.get();
+  const bool by_pieces = engine->retention && engine->retention->by_pieces();
+  const int32_t most = team != nullptr && !by_pieces ? team->step_tokens(team_sequence) : engine->step_tokens();
+  return std::min(static_cast<size_t>(most), phase_tokens());
+}
+
+Status Session::Impl::fit_prompt() {
+  std::lock_guard lock(engine->mutex);
+  if (!engine->team || phases[computed()] != Phase::kPrefill) return {};
+  return engine->team->fit_prompt(team_sequence, static_cast<int32_t>(phase_tokens()));
 }
 
 Status Session::Impl::compute_pending(const std::function<void(const Progress&)>& on_progress, std::stop_token stop,
                                       const OnLogits& on_logits, bool prompt_ends) {
   const size_t begin = computed(), end = tokens.size();
-  size_t chunk = 0, fitted = begin;  // once for a prompt
+  size_t fitted = begin;  // once for a prompt
   while (computed() < end) {
     if (computed() >= fitted) {
-      fitted = computed() + next_step(SIZE_MAX);
-      GODWIT_ASSIGN(chunk, step_tokens());
+      fitted = computed() + phase_tokens();
+      GODWIT_TRY(fit_prompt());
     }
     if (stop.stop_requested()) return errorf(ErrorCode::kCancelled, "stopped after {} of {} tokens", computed(), end);
-    const size_t count = next_step(chunk);
-    GODWIT_TRY(step(count, prompt_ends && computed() + count == end, on_logits));
+    GODWIT_TRY(step(prompt_ends, on_logits));
     if (on_progress) on_progress({static_cast<int64_t>(computed() - begin), static_cast<int64_t>(end - begin)});
   }
   return {};

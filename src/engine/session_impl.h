@@ -29,16 +29,18 @@ struct Session::Impl {
   void forget_computed(size_t count);
   // Logits after a token, and that token's index.
   using OnLogits = std::function<void(size_t token, std::span<const float> logits)>;
-  // Runs tokens [computed, computed + count), all of one phase, as one step; `on_logits`, where given, gets all of its
+  // Runs the next of the tokens that wait, all of one phase, as one step; `on_logits`, where given, gets all of its
   // rows.
-  Status step(size_t count, bool prompt_ends, const OnLogits& on_logits);
-  // Both with engine->mutex held. forward() appends and runs the next `count` tokens, all of one phase.
+  Status step(bool prompt_ends, const OnLogits& on_logits);
+  // The others with engine->mutex held. forward() appends and runs the next `count` tokens, all of one phase.
+  Status step_over_ranks(bool prompt_ends, const OnLogits& on_logits);
   Status forward(size_t count, AttentionPlanner& planner);
-  Status repair();  // computes the unrepaired tokens again, densely
-  // The most tokens of a step of those that wait; over ranks, of as many as these are best computed with.
-  Result<size_t> step_tokens();
-  // How many of the waiting tokens make the next step, of a chunk at most.
-  size_t next_step(size_t chunk) const;
+  Status repair();              // computes the unrepaired tokens again, densely
+  size_t phase_tokens() const;  // that wait, of the first one's phase
+  // How many of them make the next step; over ranks this follows their speeds, and changes with every step.
+  size_t step_tokens() const;
+  // Over ranks: as many take part as those that wait are best computed with.
+  Status fit_prompt();
   Status compute_pending(const std::function<void(const Progress&)>& on_progress, std::stop_token stop,
                          const OnLogits& on_logits, bool prompt_ends);
 };

@@ -270,12 +270,13 @@ dist::RingPrediction Team::predict(int32_t begin, int32_t end, int degree, int t
   return dist::predict(costs_, *ring_, shards_of(degree), engine_.pool->format(), {begin, end}, together);
 }
 
-dist::RingBytes Team::formula_bytes(int32_t begin, int32_t end) const {
+dist::RingBytes Team::formula_bytes(int32_t begin, int32_t end, const dist::Shares& shares) const {
   const int layers = engine_.model->kv_shape().layers;
+  const dist::Shards shards(size(), engine_.pool->format().page_tokens, 0, size(), shares);
   dist::RingBytes mean;
   for (int layer = 0; layer < layers; ++layer) {
     const dist::RingBytes one =
-        dist::formula_bytes(*ring_, ring_->shards(), engine_.pool->format(layer), {begin, end}, mode_of(begin, end));
+        dist::formula_bytes(*ring_, shards, engine_.pool->format(layer), {begin, end}, mode_of(begin, end));
     mean.slots += one.slots / layers, mean.pages += one.pages / layers;
     mean.queries += one.queries / layers, mean.states += one.states / layers;
   }

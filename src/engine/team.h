@@ -39,7 +39,8 @@ class Team {
     const RankOptions& options = engine_.options.rank_options;
     return {{options.prefill_ranks, options.decode_ranks}, engine_.retention};
   }
-  // The most tokens of a step where all ranks take part, or those of a sequence; and as many as give so many rows.
+  // The most tokens of a step where all ranks take part and are alike; those of a sequence's next step, as its ranks'
+  // shares are now; and as many as give so many rows.
   int32_t step_tokens() const;
   int32_t step_tokens(uint64_t sequence) const { return tokens_of(sequence, engine_.options.prefill_chunk); }
   int32_t tokens_of(uint64_t sequence, int32_t rows) const {
@@ -114,13 +115,14 @@ class Team {
   // are known. Room that was not reserved is taken. Returns the first outcome that is not well.
   Status step(Phase phase, std::span<Part> parts, const OnLogits& on_logits);
   Result<std::vector<RankReport>> report();
-  // By the formulas: bytes of a layer of a step, all ranks together, the way it would go.
-  dist::RingBytes formula_bytes(int32_t begin, int32_t end) const;
+  // By the formulas: bytes of a layer of a step, all ranks together, the way it would go with such shares.
+  dist::RingBytes formula_bytes(int32_t begin, int32_t end, const dist::Shares& shares) const;
   dist::RingMode mode_of(int32_t begin, int32_t end, int degree = 0, int together = 1) const;
   dist::RingPrediction predict(int32_t begin, int32_t end, int degree = 0, int together = 1) const;
   const dist::RingCosts& costs() const { return costs_; }
   void set_costs(const dist::RingCosts& costs) { costs_ = costs; }
   dist::RingMode last_mode() const { return last_mode_; }
+  const dist::Shares& shares() const { return shares_; }  // of the next step
 
   // --- the others
   Status obey(const RankCommand& command, std::span<const std::byte> extra);
@@ -162,6 +164,7 @@ class Team {
   };
 
   dist::Shards shards_of(const Member& member) const;
+  // Whichever ranks they are, and as if all were alike: what is measured at the opening says no more.
   dist::Shards shards_of(int degree) const;
   Status measure_passes();
   size_t rank_bytes(const Room& room) const;
@@ -187,6 +190,7 @@ class Team {
                  std::vector<Status>& outcomes);
   Status begin_part(const RankPart& part);
   Status forward(Phase phase, std::span<const RankPart> parts, std::span<const TokenId> tokens);
+  bool tells_speeds(Phase phase, std::span<const RankPart> parts) const;
   Status send_logits(std::span<const RankPart> parts);
   Status take_logits(std::span<const RankPart> parts, const OnLogits& on_logits);
   // Calls each(rows) for all rows that logits are wanted of: of one rank, as many as fit.
@@ -203,6 +207,8 @@ class Team {
   dist::RingCosts costs_;
   dist::RingMode last_mode_ = dist::RingMode::kPassKv;
   int last_prefill_ = 0, last_decode_ = 0;
+  // The same on every rank: they change at the end of a step, from what all have heard.
+  dist::Shares speeds_, shares_;
   std::map<uint64_t, Member> sequences_;
   std::map<std::string, NamedKvPolicy, std::less<>> policies_;  // as they are written
   uint64_t last_sequence_ = 0;

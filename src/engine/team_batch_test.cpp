@@ -25,8 +25,8 @@ Batch decode(Team& team, const std::vector<std::vector<TokenId>>& prompts) {
     sequences.push_back(team.next_share());
     ids.push_back(team.create(*sequences.back()));
     const auto count = static_cast<int32_t>(tokens.size());
-    for (int32_t at = 0; at < count; at += team.step_tokens()) {
-      const auto size = static_cast<size_t>(std::min(count - at, team.step_tokens()));
+    for (int32_t at = 0; at < count; at = sequences.back()->next_position()) {
+      const auto size = static_cast<size_t>(std::min(count - at, team.step_tokens(ids.back())));
       Team::Part part{.sequence = ids.back(),
                       .begin = at,
                       .tokens = std::span(tokens).subspan(static_cast<size_t>(at), size),

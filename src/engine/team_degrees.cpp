@@ -47,7 +47,7 @@ Status Team::measure_passes() {
 }
 
 dist::Shards Team::shards_of(const Member& member) const {
-  return {size(), engine_.pool->format().page_tokens, member.first, member.degree};
+  return {size(), engine_.pool->format().page_tokens, member.first, member.degree, shares_};
 }
 
 dist::Shards Team::shards_of(int degree) const {

@@ -1,7 +1,9 @@
 // Steps over ranks: what rank 0 asks for and the others do.
 #include <algorithm>
 #include <cstring>
+#include <set>
 
+#include "dist/stopwatch.h"
 #include "engine/team.h"
 
 namespace godwit {
@@ -20,7 +22,9 @@ Status Team::step(Phase phase, std::span<Part> parts, const OnLogits& on_logits)
   std::vector<TokenId> tokens;
   const auto spread =
       std::count_if(parts.begin(), parts.end(), [&](const Part& part) { return degree(part.sequence) > 1; });
+  std::set<uint64_t> known;
   for (const Part& part : parts) {
+    GODWIT_CHECK(known.insert(part.sequence).second, "a step has two parts of one sequence");
     const int32_t end = part.begin + static_cast<int32_t>(part.tokens.size());
     const int together = std::max(1, static_cast<int>(spread));
     told.push_back({part.sequence, part.begin, end, part.first_logits,
@@ -93,7 +97,9 @@ Status Team::forward(Phase phase, std::span<const RankPart> parts, std::span<con
     (phase == Phase::kPrefill ? last_prefill_ : last_decode_) = member.degree;
     ring.push_back({member.sequence, {part.begin, part.end}, mode, member.first, member.degree, member.compact()});
   }
-  ring_->begin(ring);
+  const dist::Stopwatch watch;
+  const double waited_s = ranks_.transport.waited_s();
+  ring_->begin(ring, shares_);
   std::vector<TokenId> own;
   std::vector<AttentionSegment> segments;
   for (size_t i = 0; i < parts.size(); ++i) {
@@ -109,12 +115,34 @@ Status Team::forward(Phase phase, std::span<const RankPart> parts, std::span<con
   engine_.model->forward(*engine_.workspace,
                          {.tokens = own, .groups = {&group, 1}, .phase = phase, .attention = ring_.get()});
   GODWIT_TRY(ring_->status());
-  if (ring_->reads_shared()) GODWIT_TRY(ranks_.transport.barrier());
+  if (tells_speeds(phase, parts)) {
+    const double busy_s = watch.seconds() - (ranks_.transport.waited_s() - waited_s);
+    std::vector<int64_t> busy_ns;
+    GODWIT_TRY(dist::gather_busy(ranks_.transport, static_cast<int64_t>(busy_s * 1e9), busy_ns));
+    speeds_ = dist::next_speeds(speeds_, ring_->row_counts(), busy_ns);
+    shares_ = dist::shares_for(speeds_, shares_);
+  } else if (ring_->reads_shared()) {
+    GODWIT_TRY(ranks_.transport.barrier());
+  }
   for (const RankPart& part : parts) {  // room for more was reserved with what it seals
     KvSequence& sequence = *sequences_.at(part.sequence).sequence;
     if (sequence.next_position() == part.end) sequence.settle();
   }
   return {};
+}
+
+// Whether rows of all ranks in a step cost the same, so that times can be compared: a part is all theirs, and long.
+bool Team::tells_speeds(Phase phase, std::span<const RankPart> parts) const {
+  if (phase != Phase::kPrefill || !engine_.options.rank_options.balance) return false;
+  const Member& first = sequences_.at(parts[0].sequence);
+  const auto likewise = [&](const RankPart& part) {
+    const Member& member = sequences_.at(part.sequence);
+    return member.degree > 1 && member.degree == first.degree &&
+           (member.degree == size() || member.first == first.first);
+  };
+  const std::vector<int32_t>& rows = ring_->row_counts();
+  return *std::max_element(rows.begin(), rows.end()) >= dist::kTellingRows &&
+         std::all_of(parts.begin(), parts.end(), likewise);
 }
 
 Status Team::each_logits(std::span<const RankPart> parts,

@@ -74,6 +74,7 @@ def test_wrong_usage_names_the_argument(godwit, arguments, word):
         (["--ring", "pass-kv"], "mpirun"),
         (["--ranks", "2"], "mpirun"),
         (["--no-overlap"], "mpirun"),
+        (["--no-balance"], "mpirun"),
     ],
     ids=words,
 )

@@ -5,10 +5,11 @@ import os
 import re
 import signal
 import subprocess
+import threading
 import time
 
 import pytest
-from ranks import Job, expect_dead, processes, story
+from ranks import TIMEOUT_S, Job, expect_dead, processes, story
 
 
 @pytest.fixture
@@ -85,6 +86,7 @@ def test_bench_ring_counts_what_the_formulas_say(job):
     for row in rows:
         assert row["ranks"] == 2 and len(row["per_layer"]) == 2
         assert row["sent_bytes"] == pytest.approx(row["formula_bytes"], rel=0.02)
+        assert sum(rank["rows"] for rank in row["per_layer"]) == 2048
         assert row["decode_seconds_per_token"] > 0
         for rank in row["per_layer"]:
             parts = rank["attention_seconds"] + rank["exposed_seconds"] + rank["merge_seconds"]
@@ -125,6 +127,50 @@ def test_errors_are_said_once(job):
         assert len(said) == 1 and mention in said[0], done.stderr.decode()
         assert done.returncode == code
         assert done.stdout == b""
+
+
+def hold_back(process, pid):
+    """Lets a rank run a quarter of the time until the job is over."""
+
+    def turns():
+        while process.poll() is None:
+            try:
+                os.kill(pid, signal.SIGSTOP)
+                time.sleep(0.03)
+                os.kill(pid, signal.SIGCONT)
+                time.sleep(0.01)
+            except ProcessLookupError:
+                return
+
+    thread = threading.Thread(target=turns)
+    thread.start()
+    return thread
+
+
+def with_a_slow_rank(job, *args):
+    process = job.start(2, *args, separate=True)
+    pids = processes(process, 2)
+    thread = hold_back(process, pids[1])
+    try:
+        output = process.communicate(timeout=TIMEOUT_S)[0]
+    finally:
+        process.kill()
+        thread.join()
+    assert process.returncode == 0
+    return json.loads(output)
+
+
+def test_a_slow_rank_computes_less_and_answers_are_the_same(job, godwit):
+    def rows(run):
+        return [rank["rows"] for rank in run[0]["per_layer"]]
+
+    args = ["bench", "ring", "-p", "6144", "--prefill-chunk", "256", "-t", "1", "--json"]
+    quick, slow = rows(with_a_slow_rank(job, *args))
+    assert quick + slow == 6144 and slow < 0.75 * quick
+    assert rows(with_a_slow_rank(job, *args, "--no-balance")) == [3072, 3072]
+    args = ["run", "-p", story(150), "-n", "8", "--prefill-chunk", "128", "--json"]
+    want = json.loads(godwit(*args))["tokens"]
+    assert with_a_slow_rank(job, *args)["tokens"] == want
 
 
 # --- faults
