@@ -179,6 +179,7 @@ struct Bench {
     return {{"fma_flops_per_second", limits.fma_flops_per_second},
             {"fma_unit", limits.fma_unit},
             {"streamed_flops_per_second", limits.streamed_flops_per_second},
+            {"int8_ops_per_second", limits.int8_ops_per_second},
             {"read_bytes_per_second", limits.read_bytes_per_second},
             {"operations", std::move(operations)}};
   }
@@ -189,14 +190,16 @@ struct Bench {
       const ordered_json& roofline = row["roofline"];
       if (row["threads"] != threads) {
         threads = row["threads"];
-        const double streamed = roofline["streamed_flops_per_second"];
+        const double streamed = roofline["streamed_flops_per_second"], int8 = roofline["int8_ops_per_second"];
         std::cout << fmt::format(
-            "\nLimits with {} thread{}: {:.1f} GFLOP/s ({}{}), {:.1f} GB/s (reads of memory).\n\n| test | operation | "
+            "\nLimits with {} thread{}: {:.1f} GFLOP/s ({}{}{}), {:.1f} GB/s (reads of memory).\n\n| test | operation "
+            "| "
             "time | GFLOP/s | of limit | GB/s | of limit |\n"
             "|---|---|---:|---:|---:|---:|---:|\n",
             threads, threads == 1 ? "" : "s", roofline["fma_flops_per_second"].get<double>() / 1e9,
             roofline["fma_unit"].get<std::string>(),
             streamed > 0 ? fmt::format("; {:.1f} from the second cache", streamed / 1e9) : "",
+            int8 > 0 ? fmt::format("; {:.1f} in 8 bits, as quantized weights are multiplied", int8 / 1e9) : "",
             roofline["read_bytes_per_second"].get<double>() / 1e9);
       }
       for (const ordered_json& part : roofline["operations"]) {

@@ -87,6 +87,7 @@ def test_roofline(godwit):
     for row in rows:
         limits = row["roofline"]
         parts = {part["operation"]: part for part in limits["operations"]}
+        assert limits["int8_ops_per_second"] >= 0
         assert set(parts) == {"matrix products", "attention", "the rest", "whole"}
         assert sum(part["time_share"] for part in parts.values()) == pytest.approx(2)
         for part in parts.values():

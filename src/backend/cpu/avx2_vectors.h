@@ -6,7 +6,15 @@
 #include <cstdint>
 
 #include <hwy/base.h>
+
+// GCC 12 takes the undefined vectors inside its own intrinsics for uninitialized ones.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#ifndef __clang__
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
 #include <immintrin.h>
+#pragma GCC diagnostic pop
 
 // All that Highway's AVX2 has, so that its functions can be inlined.
 #define GODWIT_AVX2_BEGIN HWY_PUSH_ATTRIBUTES("sse2,ssse3,sse4.1,sse4.2,pclmul,aes,avx,avx2,bmi,bmi2,fma,f16c")

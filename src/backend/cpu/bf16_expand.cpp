@@ -64,29 +64,23 @@ struct RowWalk {
       : from(w.first + std::min(row, w.rows - 1) * w.stride), sink{x, {}} {
     for (__m512& sum : sink.sums) sum = _mm512_setzero_ps();
   }
-  HWY_INLINE void unit(ptrdiff_t ahead) {
-    walk_unit<Type>(from, ahead, sink);
-    from += Type::kUnitBytes;
+  HWY_INLINE void walk(const WeightRows& w) {
+    for (size_t k = kSuperBlock; k <= w.count; k += kSuperBlock, from += Type::kUnitBytes)
+      walk_unit<Type>(from, w.ahead, sink);
+    walk_rest<Type>(from, w.count % kSuperBlock, sink);
   }
-  HWY_INLINE void rest(size_t count) { walk_rest<Type>(from, count, sink); }
 };
 
-// Four rows take turns, so that their sums' latencies overlap. (Not an array of rows: GCC would keep that in memory.)
+// Four rows one after the other, as they lie in memory, which the hardware fetches ahead by itself; one chain of
+// products keeps up with that. (Not an array of rows: GCC would keep that in memory.)
 template <class Type, size_t kRows>
 void dot_rows(const WeightRows& weights, const uint16_t* x, float* out) {
   const WeightRows w = weights;
   RowWalk<Type, kRows> a(w, 0, x), b(w, 1, x), c(w, 2, x), d(w, 3, x);
-  for (size_t k = kSuperBlock; k <= w.count; k += kSuperBlock) {
-    a.unit(w.ahead);
-    b.unit(w.ahead);
-    c.unit(w.ahead);
-    d.unit(w.ahead);
-  }
-  const size_t rest = w.count % kSuperBlock;
-  a.rest(rest);
-  b.rest(rest);
-  c.rest(rest);
-  d.rest(rest);
+  a.walk(w);
+  b.walk(w);
+  c.walk(w);
+  d.walk(w);
 #pragma GCC unroll 2
   for (size_t r = 0; r < kRows; ++r)
     _mm_storeu_ps(out + 4 * r, sum_lanes(a.sink.sums[r], b.sink.sums[r], c.sink.sums[r], d.sink.sums[r]));

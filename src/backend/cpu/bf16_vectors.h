@@ -3,19 +3,7 @@
 // has_avx512_bf16() holds.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-
-#include <hwy/base.h>
-
-// GCC 12 takes the undefined vectors inside its own intrinsics for uninitialized ones.
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#ifndef __clang__
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#endif
-#include <immintrin.h>
-#pragma GCC diagnostic pop
+#include "backend/cpu/avx2_vectors.h"
 
 // All that Highway's AVX3 has, so that its functions can be inlined, and more.
 #define GODWIT_BF16_BEGIN                                                                                  \

@@ -261,19 +261,21 @@ struct Strip {
   template <size_t kRows, size_t kGroup, size_t... kFour>
   static HWY_INLINE void add_group(const Form& unit, const XUnit* x, size_t units, Floats (&totals)[kRows],
                                    std::index_sequence<kFour...>) {
+    Form own = unit;
+    asm volatile("" : "+r"(own.unit));  // GCC would keep lines that another group needs, too, in memory of its own
     Sums sums[kRows];
 #pragma GCC unroll 6
     for (size_t r = 0; r < kRows; ++r) sums[r].start(x[r * units].biases[kGroup]);
-    (add_four<kRows>(Sums::prepare(unit.template codes<kGroup, kFour>()), x, units,
+    (add_four<kRows>(Sums::prepare(own.template codes<kGroup, kFour>()), x, units,
                      16 * kX.place(kGroup, kFour / 4) + 4 * (kFour % 4), sums),
      ...);
-    const Floats scales = unit.scales(kGroup);
+    const Floats scales = own.scales(kGroup);
 #pragma GCC unroll 6
     for (size_t r = 0; r < kRows; ++r)
       totals[r] = mul_add(to_floats(sums[r].total(x[r * units].biases[kGroup])),
                           mul(scales, x[r * units].scales[kGroup]), totals[r]);
     if constexpr (kOffsets) {
-      const Floats offsets = unit.offsets(kGroup);
+      const Floats offsets = own.offsets(kGroup);
 #pragma GCC unroll 6
       for (size_t r = 0; r < kRows; ++r) totals[r] = mul_add(offsets, x[r * units].offsets[kGroup], totals[r]);
     }

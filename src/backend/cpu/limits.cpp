@@ -120,6 +120,9 @@ Result<MachineLimits> measure_limits(int threads, const std::string& simd) {
     limits.fma_unit = "fp32 multiply-adds from registers";
     limits.fma_flops_per_second = best_rate([&] { return fma_round(pool); });
   }
+  const bool narrow = kernels.target == "AVX2_INT8";
+  if (narrow || kernels.target == "AVX512_BF16" || kernels.target == "AVX512_VNNI")
+    limits.int8_ops_per_second = best_rate([&] { return int8_dot_round(pool, !narrow); });
   limits.read_bytes_per_second = best_rate([&] { return read_round(pool, memory); });
   return limits;
 }

@@ -12,8 +12,10 @@
 namespace godwit {
 
 // One round of work on all threads: what was done of it, for whoever keeps the time.
-double fma_round(ThreadPool& pool);            // FLOP in fp32, best SIMD target
-double bf16_dot_round(ThreadPool& pool);       // FLOP with bf16 operands in AVX-512; needs cpu::has_avx512_bf16()
+double fma_round(ThreadPool& pool);       // FLOP in fp32, best SIMD target
+double bf16_dot_round(ThreadPool& pool);  // FLOP with bf16 operands in AVX-512; needs cpu::has_avx512_bf16()
+// Operations on 8-bit codes: in AVX-512, needs cpu::has_avx512_vnni(), or in AVX2, needs cpu::has_avx2().
+double int8_dot_round(ThreadPool& pool, bool wide);
 double tile_round(ThreadPool& pool);           // FLOP in tiles of bf16; needs cpu::has_amx()
 double streamed_tile_round(ThreadPool& pool);  // the same where every tile comes from the second cache
 double read_round(ThreadPool& pool, std::span<const float> aligned64);  // bytes
@@ -25,6 +27,8 @@ struct MachineLimits {
   double fma_flops_per_second = 0;       // of the unit that the SIMD target multiplies matrices with
   std::string fma_unit;                  // that unit, in words
   double streamed_flops_per_second = 0;  // of a tile unit whose tiles come from the second cache; 0 for others
+  // In vectors of 8-bit codes, where the target multiplies quantized weights so, in prompts too; 0 for others.
+  double int8_ops_per_second = 0;
   double read_bytes_per_second = 0;
 };
 // The best of several rounds of each: about a second. `simd` as in CpuOptions.

@@ -29,11 +29,19 @@ TEST(Limits, OfThisMachineAreNoNonsense) {
     ASSERT_TRUE(limits.has_value());
     EXPECT_GT(limits->fma_flops_per_second, 1e7);
     EXPECT_LT(limits->fma_flops_per_second, 1e13);
-    EXPECT_EQ(limits->fma_unit.find("bf16") == std::string::npos, simd == cpu_fp32_target());
+    const bool in_bf16 = simd.starts_with("AMX_") || simd == "AVX512_BF16";
+    EXPECT_EQ(limits->fma_unit.find("bf16") != std::string::npos, in_bf16);
     EXPECT_LE(limits->streamed_flops_per_second, 1.1 * limits->fma_flops_per_second);
     EXPECT_GT(limits->read_bytes_per_second, 1e7);
     EXPECT_LT(limits->read_bytes_per_second, 1e13);
   }
+  // Where quantized weights are multiplied in vectors of 8 bits.
+  for (const char* simd : {"AVX512_BF16", "AVX512_VNNI", "AVX2_INT8"})
+    if (const auto limits = measure_limits(1, simd)) {
+      EXPECT_GT(limits->int8_ops_per_second, 1e9) << simd;
+      EXPECT_LT(limits->int8_ops_per_second, 1e13) << simd;
+    }
+  EXPECT_EQ(measure_limits(1, cpu_fp32_target())->int8_ops_per_second, 0);
   EXPECT_FALSE(measure_limits(1, "AVX9").has_value());
 }
 

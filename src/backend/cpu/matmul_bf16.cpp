@@ -83,8 +83,7 @@ class Avx512Kernel {
     const DotRows dot = dot_rows_in_bf16(s.outputs.problem.dtype, s.outputs.x_rows);
     float sums[kStreamRows * kCols];
     for (size_t row = s.begin; row < s.end; row += kCols) {
-      WeightRows weights = s.rows(row, std::min(kCols, s.end - row));
-      weights.ahead = static_cast<ptrdiff_t>(kCols * weights.stride);
+      const WeightRows weights = s.rows(row, std::min(kCols, s.end - row));
       dot(weights, reinterpret_cast<const uint16_t*>(s.x), sums);
       s.outputs.write(sums, kCols, row, weights.rows);
     }
