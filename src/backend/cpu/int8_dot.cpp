@@ -17,7 +17,7 @@ struct DotFunctions {
                                   P::kUnitBytes,
                                   P::fill,
                                   {P::template dot<4>, P::template dot<5>, P::template dot<6>}};
-    static constexpr Int8Type type{Type::kX, Strip<Type>::kDots, &rows};
+    static constexpr Int8Type type{Type::kX, StripDots<Type>::kAll, &rows};
     return type;
   }
 };

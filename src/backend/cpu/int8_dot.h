@@ -10,6 +10,8 @@
 // AVX-512 has all three; AVX2 has strips, which rows that are not packed are made into on the way.
 #pragma once
 
+#include <hwy/base.h>
+
 #include "backend/cpu/strip_layouts.h"
 #include "tensor/dtype.h"
 
@@ -22,7 +24,8 @@ struct Int8Weights {
 };
 
 inline constexpr size_t kDotWeightRows = 4, kDotRowsOfX = 4;
-inline constexpr size_t kStripRowsOfX = 6;
+// The kernels are long: to compile them with a sanitizer takes minutes, and it sees no other accesses with more rows.
+inline constexpr size_t kStripRowsOfX = HWY_IS_ASAN ? 2 : 6;
 inline constexpr size_t kPanelWeightRows = 32, kPanelLeastRowsOfX = 4, kPanelRowsOfX = 6;
 
 // Lines are asked for these many bytes before they are needed, from memory and then from the second cache: pages end

@@ -8,7 +8,7 @@ namespace {
 struct DotFunctions {
   template <class Type>
   static const Int8Type& of() {
-    static constexpr Int8Type type{Type::kX, Strip<Type>::kDots, nullptr};
+    static constexpr Int8Type type{Type::kX, StripDots<Type>::kAll, nullptr};
     return type;
   }
 };

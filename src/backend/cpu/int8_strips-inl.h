@@ -236,7 +236,6 @@ struct Strip {
       store(sum, sums + r * sums_stride);
     }
   }
-  static constexpr StripDot kDots[kStripRowsOfX] = {dot<1>, dot<2>, dot<3>, dot<4>, dot<5>, dot<6>};
 
  private:
   template <size_t kRows, size_t... kGroup>
@@ -286,6 +285,13 @@ struct Strip {
 #pragma GCC unroll 6
     for (size_t r = 0; r < kRows; ++r) sums[r].add_four(codes, x[r * units].codes + at);
   }
+};
+
+template <class Type, class Rows = std::make_index_sequence<kStripRowsOfX>>
+struct StripDots;
+template <class Type, size_t... kFewer>
+struct StripDots<Type, std::index_sequence<kFewer...>> {
+  static constexpr StripDot kAll[] = {Strip<Type>::template dot<kFewer + 1>...};
 };
 
 }  // namespace
