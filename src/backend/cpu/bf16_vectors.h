@@ -1,6 +1,6 @@
 // What the kernels on bf16 numbers share: AVX-512 in plain intrinsics, because Highway 1.0 has no target with BF16.
 // Functions that use it stand between GODWIT_BF16_BEGIN and GODWIT_BF16_END, not in lambdas, and run only where
-// has_avx512_bf16() holds.
+// has_avx512_bf16() holds; products in 8 bits use nothing of BF16, and run where has_avx512_vnni() holds, too.
 #pragma once
 
 #include "backend/cpu/avx2_vectors.h"
