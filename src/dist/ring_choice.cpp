@@ -96,13 +96,20 @@ RingPrediction predict(const RingCosts& costs, const RingAttention& ring, const 
 RingBytes formula_bytes(const RingAttention& ring, const Shards& shards, const KvFormat& format, Stretch step,
                         RingMode mode) {
   const KvFormat written = format.seals ? format.open_format() : format;
-  const double tokens = token_bytes(ring, written), heads = ring.shape().kv_heads;
+  const double heads = ring.shape().kv_heads;
   RingBytes bytes;
   const bool written_there = mode != RingMode::kPassQ && ring.shared().everybody_reads_all();
-  for (int rank = 0; rank < shards.ranks() && !written_there; ++rank)
+  for (int rank = 0; rank < shards.ranks() && !written_there; ++rank) {
+    std::vector<int> told(static_cast<size_t>(shards.ranks()));  // tokens, by keeper
     for (const Stretch& run : shards.rows(rank, step))
       for (int32_t position = run.begin; position < run.end; ++position)
-        if (shards.keeper_of(position) != rank) bytes.slots += tokens;
+        ++told[static_cast<size_t>(shards.keeper_of(position))];
+    told[static_cast<size_t>(rank)] = 0;
+    for (const int count : told) {  // in whole pages
+      const int pages = (count + written.page_tokens - 1) / written.page_tokens;
+      bytes.slots += heads * pages * static_cast<double>(written.page_bytes());
+    }
+  }
   for (int rank = 0; rank < shards.ranks(); ++rank) {
     const auto runs = shards.rows(rank, step);
     for (int32_t segment = 0; segment < shards.segments(step.end); ++segment) {

@@ -112,8 +112,7 @@ TEST(RingChoice, FormulasAreWhatIsSent) {
         EXPECT_EQ(sent[static_cast<size_t>(FrameKind::kPages)], formula.pages);
         EXPECT_EQ(sent[static_cast<size_t>(FrameKind::kQueries)], formula.queries);
         EXPECT_EQ(sent[static_cast<size_t>(FrameKind::kStates)], formula.states) << exact;
-        // Pages are rounded up per pair of ranks.
-        EXPECT_GE(sent[static_cast<size_t>(FrameKind::kSlots)], formula.slots);
+        EXPECT_EQ(sent[static_cast<size_t>(FrameKind::kSlots)], formula.slots);
       });
     }
 }

@@ -46,7 +46,19 @@ TEST(PoliciesOverRanks, WhatStaysIsWhatOneProcessKeeps) {
         {"random", "25%", "prefill"},
         {"random:seed=3", "300", "256"},
         {"infinipot", "256", "chunk"},
-        {"duo:gates=" + gates.string(), "", ""}}) {
+        {"snapkv", "30%", "prefill"},
+        {"snapkv:window=200", "256", "chunk"},
+        {"tova", "200", "64"},
+        {"cake", "25%", "prefill"},
+        {"scissorhands", "300", "chunk"},
+        {"kvcrush", "200", "prefill"},
+        {"kvmerger", "50%", "prefill"},
+        {"chelsea", "40%", "chunk"},
+        {"h2o", "200", "chunk"},
+        {"d2o", "250", "prefill"},
+        {"lazyeviction", "200", "100"},
+        {"duo:gates=" + gates.string(), "", ""},
+        {"razor:recent=80,share=0.1,gates=" + gates.string(), "", ""}}) {
     const std::string what = fmt::format("{} {} {}", policy, budget, trigger);
     const Talk want = talk(open(with_policy(policy, budget, trigger)));
     EXPECT_NE(want.logprobs, whole.logprobs) << what;
@@ -85,12 +97,13 @@ TEST(PoliciesOverRanks, MemoryIsFreedOnEveryRank) {
 TEST(PoliciesOverRanks, OthersAreRefusedWithTheReason) {
   expect_all_well(with_ranks(2, [&](auto ranks) {
     for (const auto& [policy, why] :
-         {std::pair("h2o", "adds up what every query attends to"), {"chelsea", "merges entries"}})
-      expect_error(Engine::open(over(ranks, with_policy(policy, "50%", ""))), ErrorCode::kUnsupported,
-                   fmt::format("KV policy '{}' does not work over 2 ranks: it {}", policy, why));
-    EngineOptions sealing = over(ranks, with_policy("streaming", "50%", ""));
-    sealing.kv_codec = "q4:last=64";
-    expect_error(Engine::open(sealing), ErrorCode::kUnsupported, "sealed by the number of entries");
+         {std::pair("zipcache", "it demotes entries"), {"h2o", "pages are sealed by the number of entries"}}) {
+      EngineOptions sealing = over(ranks, with_policy(policy, "50%", ""));
+      sealing.kv_codec = "q4:last=64";
+      expect_error(Engine::open(sealing), ErrorCode::kUnsupported,
+                   fmt::format("KV policy '{}' does not work over 2 ranks: ", policy));
+      expect_error(Engine::open(sealing), ErrorCode::kUnsupported, why);
+    }
     EXPECT_EQ(cold(open(over(ranks)), prompt(40), 3).size(), 3U);  // and goes on
   }));
 }

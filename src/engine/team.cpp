@@ -182,8 +182,10 @@ KvUse Team::use(uint64_t sequence) {
   return gather_use(*member.sequence).value_or(KvUse{0, 0});
 }
 
-Status Team::Peers::gather(std::span<const std::byte> mine, std::vector<std::vector<std::byte>>& all) {
-  const uint64_t own = mine.size();
+Status Team::Peers::gather(const Status& well, std::span<const std::byte> mine,
+                           std::vector<std::vector<std::byte>>& all) {
+  constexpr uint64_t kNotWell = UINT64_MAX;
+  const uint64_t own = well ? mine.size() : kNotWell;
   const auto count = static_cast<size_t>(ranks.transport.size());
   std::vector<std::byte> bytes;
   GODWIT_TRY(ranks.transport.all_gather(dist::FrameKind::kReply, std::as_bytes(std::span(&own, 1)), bytes));
@@ -191,6 +193,7 @@ Status Team::Peers::gather(std::span<const std::byte> mine, std::vector<std::vec
   std::memcpy(sizes.data(), bytes.data(), bytes.size());
   // As long as the longest.
   const uint64_t most = *std::max_element(sizes.begin(), sizes.end());
+  if (most == kNotWell) return ranks.agree(well);
   std::vector<std::byte> padded(mine.begin(), mine.end());
   padded.resize(most);
   GODWIT_TRY(ranks.transport.all_gather(dist::FrameKind::kReply, padded, bytes));

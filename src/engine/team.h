@@ -147,9 +147,21 @@ class Team {
   struct Peers final : KvPeers {
     explicit Peers(Ranks::Impl& job) : ranks(job) {}
     int rank() const override { return ranks.transport.rank(); }
-    Status gather(std::span<const std::byte> mine, std::vector<std::vector<std::byte>>& all) override;
+    Status gather(const Status& well, std::span<const std::byte> mine,
+                  std::vector<std::vector<std::byte>>& all) override;
     Status agree(const Status& mine) override { return ranks.agree(mine); }
     Ranks::Impl& ranks;
+  };
+  // Attention over ranks, and whoever watches it: each the rows of its part that are here.
+  struct WatchedAttention final : LayerAttention {
+    struct Watch {
+      KvRetention* by;
+      int64_t row_begin, row_end;
+    };
+    explicit WatchedAttention(LayerAttention& attention) : ring(attention) {}
+    void attend(const LayerCall& call) override;
+    LayerAttention& ring;
+    std::vector<Watch> watches;
   };
   struct Wanted {  // logits of one row
     size_t part = 0;

@@ -75,15 +75,13 @@ Status Team::compute(Phase phase, std::vector<RankPart>& parts, std::vector<Toke
   return {};
 }
 
-// Room for the part, after the look of its retention that may be due. Room that was reserved has nothing in it yet, and
-// no look may see it.
+// Room for the part, after the look of its retention that may be due: no look may see room that was reserved, and has
+// nothing in it yet.
 Status Team::begin_part(const RankPart& part) {
   const Member& member = sequences_.at(part.sequence);
   if (KvRetention* retention = member.retention.get()) {
-    const int rows = part.end - part.begin;
-    const int32_t seen = retention->looks_before(rows) ? part.begin : part.end;
-    if (member.sequence->next_position() > seen) member.sequence->truncate(seen);
-    GODWIT_TRY(retention->prepare(rows));
+    if (member.sequence->next_position() > part.begin) member.sequence->truncate(part.begin);
+    GODWIT_TRY(retention->prepare(part.end - part.begin));
   }
   return make_room(part);
 }
@@ -102,18 +100,27 @@ Status Team::forward(Phase phase, std::span<const RankPart> parts, std::span<con
   ring_->begin(ring, shares_);
   std::vector<TokenId> own;
   std::vector<AttentionSegment> segments;
+  WatchedAttention attention(*ring_);
   for (size_t i = 0; i < parts.size(); ++i) {
+    const auto first_row = static_cast<int64_t>(own.size());
+    std::vector<int32_t> positions;
     for (const dist::Stretch& run : ring_->rows(i, ranks_.transport.rank())) {
       const auto row = static_cast<int32_t>(own.size());
       segments.push_back({.row_begin = row, .row_end = row + run.size(), .first_position = run.begin});
       const auto from = tokens.begin() + (run.begin - parts[i].begin);
       own.insert(own.end(), from, from + run.size());
+      for (int32_t position = run.begin; position < run.end; ++position) positions.push_back(position);
+    }
+    if (KvRetention* retention = sequences_.at(parts[i].sequence).retention.get();
+        retention != nullptr && retention->observes()) {
+      retention->computes(std::move(positions));
+      attention.watches.push_back({retention, first_row, static_cast<int64_t>(own.size())});
     }
     tokens = tokens.subspan(static_cast<size_t>(parts[i].end - parts[i].begin));
   }
   const PlannedSegments group{nullptr, segments};
   engine_.model->forward(*engine_.workspace,
-                         {.tokens = own, .groups = {&group, 1}, .phase = phase, .attention = ring_.get()});
+                         {.tokens = own, .groups = {&group, 1}, .phase = phase, .attention = &attention});
   GODWIT_TRY(ring_->status());
   if (tells_speeds(phase, parts)) {
     const double busy_s = watch.seconds() - (ranks_.transport.waited_s() - waited_s);
@@ -129,6 +136,19 @@ Status Team::forward(Phase phase, std::span<const RankPart> parts, std::span<con
     if (sequence.next_position() == part.end) sequence.settle();
   }
   return {};
+}
+
+void Team::WatchedAttention::attend(const LayerCall& call) {
+  ring.attend(call);
+  for (const Watch& watch : watches) {
+    AttentionArgs args;
+    args.q = call.q.slice(watch.row_begin, watch.row_end);
+    args.scale = call.scale;
+    args.softcap = call.softcap;
+    args.window = call.window;
+    args.partial.lse = call.partial.lse.slice(watch.row_begin, watch.row_end);
+    watch.by->attended(call.layer, args);
+  }
 }
 
 // Whether rows of all ranks in a step cost the same, so that times can be compared: a part is all theirs, and long.

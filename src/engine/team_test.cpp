@@ -105,7 +105,8 @@ TEST(Team, RefusesWhatCannotWork) {
       change(options);
       expect_error(Engine::open(options), code, mention);
     };
-    refused([](auto& o) { o.kv_policy = "h2o", o.kv_budget = "128"; }, ErrorCode::kUnsupported, "KV policy 'h2o'");
+    refused([](auto& o) { o.kv_policy = "h2o", o.kv_budget = "128", o.kv_codec = "q4:last=64"; },
+            ErrorCode::kUnsupported, "KV policy 'h2o'");
     refused([](auto& o) { o.prefill = "trishape"; }, ErrorCode::kUnsupported, "trishape");
     refused([](auto& o) { o.decode = "resa"; }, ErrorCode::kUnsupported, "resa");
     refused([](auto& o) { o.rank_options.ring = "pass-x"; }, ErrorCode::kInvalidArgument, "pass-x");

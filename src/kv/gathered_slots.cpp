@@ -35,7 +35,7 @@ Result<GatheredSlots> GatheredSlots::gather(const KvSequence& sequence, KvPeers*
     told.insert(told.end(), own.begin(), own.end());
   }
   std::vector<std::vector<std::byte>> all;
-  GODWIT_TRY(peers->gather(std::as_bytes(std::span(told)), all));
+  GODWIT_TRY(peers->gather({}, std::as_bytes(std::span(told)), all));
   gathered.rank_ = static_cast<uint32_t>(peers->rank());
   std::vector<std::vector<int32_t>> lists;
   for (const auto& bytes : all) lists.push_back(numbers_in<int32_t>(bytes));
@@ -65,24 +65,34 @@ std::vector<uint32_t> GatheredSlots::own(size_t head, std::span<const uint32_t> 
   if (peers_ == nullptr) return {kept.begin(), kept.end()};
   std::vector<uint32_t> here;
   for (uint32_t slot : kept)
-    if (const Place& place = places_[head][slot]; place.rank == rank_) here.push_back(place.slot);
+    if (is_own(head, slot)) here.push_back(places_[head][slot].slot);
   return here;
 }
 
-Status GatheredSlots::spread(size_t head, size_t width, std::vector<float>& numbers) const {
-  if (peers_ == nullptr) return {};
+Status GatheredSlots::spread(size_t first, size_t width, const Status& well,
+                             std::span<std::vector<float>> numbers) const {
+  if (peers_ == nullptr) return well;
+  std::vector<float> told;
+  for (const std::vector<float>& own : numbers) told.insert(told.end(), own.begin(), own.end());
   std::vector<std::vector<std::byte>> all;
-  GODWIT_TRY(peers_->gather(std::as_bytes(std::span(numbers)), all));
+  GODWIT_TRY(peers_->gather(well, std::as_bytes(std::span(told)), all));
   std::vector<std::vector<float>> lists;
   for (const auto& bytes : all) lists.push_back(numbers_in<float>(bytes));
-  numbers.clear();
-  for (const Place& place : places_[head]) {
-    const std::vector<float>& list = lists[place.rank];
-    if (list.size() < (place.slot + 1) * width)
-      return errorf(ErrorCode::kBadData, "rank {} told of {} numbers of its KV entries, too few", place.rank,
-                    list.size());
-    const auto from = list.begin() + static_cast<ptrdiff_t>(place.slot * width);
-    numbers.insert(numbers.end(), from, from + static_cast<ptrdiff_t>(width));
+  std::vector<size_t> begins(lists.size());  // of a head in each list
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    std::vector<size_t> ends = begins;
+    numbers[i].clear();
+    for (const Place& place : places_[first + i]) {
+      const std::vector<float>& list = lists[place.rank];
+      const size_t at = begins[place.rank] + place.slot * width;
+      if (list.size() < at + width)
+        return errorf(ErrorCode::kBadData, "rank {} told of {} numbers of its KV entries, too few", place.rank,
+                      list.size());
+      const auto from = list.begin() + static_cast<ptrdiff_t>(at);
+      numbers[i].insert(numbers[i].end(), from, from + static_cast<ptrdiff_t>(width));
+      ends[place.rank] = at + width;  // slots of a rank come in order
+    }
+    begins = std::move(ends);
   }
   return {};
 }

@@ -13,8 +13,9 @@ namespace godwit {
 class KvPeers {
  public:
   virtual int rank() const = 0;  // of this one
-  // Everyone's bytes, by rank.
-  virtual Status gather(std::span<const std::byte> mine, std::vector<std::vector<std::byte>>& all) = 0;
+  // Everyone's bytes, by rank; or the first status that is not well, if someone brings one instead of bytes.
+  virtual Status gather(const Status& well, std::span<const std::byte> mine,
+                        std::vector<std::vector<std::byte>>& all) = 0;
   // The first status that is not well, of whomever.
   virtual Status agree(const Status& mine) = 0;
 
@@ -33,8 +34,10 @@ class GatheredSlots {
   // Of the slots `kept` (ascending indices into positions), those that are here, as the sequence counts them without
   // the demoted ones.
   std::vector<uint32_t> own(size_t head, std::span<const uint32_t> kept) const;
-  // `numbers` of the slots that are here, [own slots, width], become those of all, [slots, width].
-  Status spread(size_t head, size_t width, std::vector<float>& numbers) const;
+  bool is_own(size_t head, uint32_t slot) const { return peers_ == nullptr || places_[head][slot].rank == rank_; }
+  // Of heads from `first` on, `numbers` of the slots that are here, [own slots, width], become those of all, [slots,
+  // width]; unless somewhere something is not `well`.
+  Status spread(size_t first, size_t width, const Status& well, std::span<std::vector<float>> numbers) const;
 
  private:
   struct Place {

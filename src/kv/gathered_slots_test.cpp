@@ -21,7 +21,12 @@ class Threads {
   struct Peer final : KvPeers {
     Peer(Threads& job, int number) : threads(job), me(number) {}
     int rank() const override { return me; }
-    Status gather(std::span<const std::byte> mine, std::vector<std::vector<std::byte>>& all) override {
+    Status gather(const Status& well, std::span<const std::byte> mine,
+                  std::vector<std::vector<std::byte>>& all) override {
+      GODWIT_TRY(agree(well));
+      return exchange(mine, all);
+    }
+    Status exchange(std::span<const std::byte> mine, std::vector<std::vector<std::byte>>& all) {
       threads.told_[static_cast<size_t>(me)] = {mine.begin(), mine.end()};
       threads.barrier_.arrive_and_wait();
       all = threads.told_;
@@ -31,7 +36,7 @@ class Threads {
     Status agree(const Status& mine) override {
       std::vector<std::vector<std::byte>> all;
       const auto failed = static_cast<std::byte>(mine ? 0 : 1);
-      GODWIT_TRY(gather({&failed, 1}, all));
+      GODWIT_TRY(exchange({&failed, 1}, all));
       for (const auto& one : all)
         if (one[0] != std::byte{0}) return errorf(ErrorCode::kExhausted, "one has failed");
       return {};
@@ -138,6 +143,35 @@ TEST(GatheredSlots, SharesKeepWhatOneSequenceKeeps) {
       }
 }
 
+TEST(GatheredSlots, WhatOneRankLacksAllHearOfAndGoOn) {
+  constexpr int kRanks = 3;
+  Threads job(kRanks);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < kRanks; ++rank)
+    threads.emplace_back([&job, rank] {
+      Threads::Peer peer(job, rank);
+      auto backend = make_cpu_backend({.threads = 1, .simd = ""}).value();
+      auto pool = KvPool::create(*backend, kFormat, size_t{8} << 20).value();
+      KvSequence sequence(*pool, kShape, KvShare{kRanks, rank});
+      ASSERT_TRUE(sequence.append(700));
+      const auto slots = GatheredSlots::gather(sequence, &peer).value();
+      const auto spread = [&](const Status& well) {
+        std::vector<float> numbers;  // of own slots, two each
+        for (size_t i = 0; i < sequence.slots(0, 1); ++i)
+          for (int column = 0; column < 2; ++column)
+            numbers.push_back(static_cast<float>(sequence.position(0, 1, i) * 2 + column));
+        const Status status = slots.spread(1, 2, well, {&numbers, 1});
+        return std::pair(status, numbers);
+      };
+      EXPECT_FALSE(spread(rank == 1 ? Status(errorf(ErrorCode::kExhausted, "no room")) : Status()).first);
+      const auto [status, numbers] = spread({});
+      ASSERT_TRUE(status);
+      ASSERT_EQ(numbers.size(), 1400U);
+      for (size_t i = 0; i < numbers.size(); ++i) EXPECT_EQ(numbers[i], static_cast<float>(i));
+    });
+  for (std::thread& thread : threads) thread.join();
+}
+
 TEST(GatheredSlots, WhatNoRankSeesWholeIsRefusedByName) {
   const auto refusal = [](const char* policy, const KvFormat& format = kFormat) {
     const auto rules = KvRetentionRules::make({.policy = policy, .budget = "50%", .trigger = "", .prefill_chunk = 500},
@@ -149,10 +183,11 @@ TEST(GatheredSlots, WhatNoRankSeesWholeIsRefusedByName) {
   KvFormat sealing = kFormat;
   sealing.seals = true;
   sealing.k_bits = sealing.v_bits = 8;
-  EXPECT_EQ(refusal("streaming"), "");
-  EXPECT_NE(refusal("h2o").find("every query"), std::string::npos);
-  EXPECT_NE(refusal("chelsea").find("merges"), std::string::npos);
-  EXPECT_NE(refusal("streaming", sealing).find("sealed"), std::string::npos);
+  for (const char* policy : {"streaming", "snapkv", "h2o", "chelsea"}) {
+    EXPECT_EQ(refusal(policy), "");
+    EXPECT_NE(refusal(policy, sealing).find("sealed"), std::string::npos);
+  }
+  EXPECT_NE(refusal("zipcache", sealing).find("demotes"), std::string::npos);
 }
 
 }  // namespace

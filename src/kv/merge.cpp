@@ -36,6 +36,23 @@ MergedSlots merge_slots(const KvHeadView& head, std::span<const uint32_t> kept, 
   return merged;
 }
 
+MergedSlots merged_here(const MergedSlots& merged, std::span<const char> here) {
+  MergedSlots own;
+  const size_t dim = merged.slots.empty() ? 0 : merged.keys.size() / merged.slots.size();
+  const auto numbers = [&](const std::vector<float>& all, size_t i) { return std::span(all).subspan(i * dim, dim); };
+  uint32_t slot = 0, before = 0;  // of all kept ones, and how many before it are here
+  for (size_t i = 0; i < merged.slots.size(); ++i) {
+    for (; slot < merged.slots[i]; ++slot) before += here[slot] != 0 ? 1 : 0;
+    if (here[slot] == 0) continue;
+    own.slots.push_back(before);
+    own.biases.push_back(merged.biases[i]);
+    const auto key = numbers(merged.keys, i), value = numbers(merged.values, i);
+    own.keys.insert(own.keys.end(), key.begin(), key.end());
+    own.values.insert(own.values.end(), value.begin(), value.end());
+  }
+  return own;
+}
+
 Result<KvOutcome> write_merged(KvSequence& sequence, int layer, int head, const MergedSlots& merged) {
   if (merged.slots.empty()) return KvOutcome();
   // New biases give shared pages a copy of their own, which may then be written.

@@ -16,6 +16,9 @@ struct MergedSlots {
 // REQUIRES: the view has keys and values; `kept` ascends and holds every KvMerge::into.
 MergedSlots merge_slots(const KvHeadView& head, std::span<const uint32_t> kept, std::span<const KvMerge> merges);
 
+// Those of them that are here, of kept slots of which some are here (not 0), as numbered among these.
+MergedSlots merged_here(const MergedSlots& merged, std::span<const char> here);
+
 // After retain(). An error is kExhausted: the back-end has no memory for the numbers.
 Result<KvOutcome> write_merged(KvSequence& sequence, int layer, int head, const MergedSlots& merged);
 

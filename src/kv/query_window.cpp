@@ -6,7 +6,11 @@
 namespace godwit {
 
 QueryWindow::QueryWindow(int queries, int layers, int q_heads)
-    : queries_(queries), layers_(layers), q_heads_(q_heads), attention_(static_cast<size_t>(layers)) {
+    : queries_(queries),
+      layers_(layers),
+      q_heads_(q_heads),
+      attention_(static_cast<size_t>(layers)),
+      held_(static_cast<size_t>(queries), -1) {
   GODWIT_CHECK(queries > 0 && layers > 0 && q_heads > 0);
 }
 
@@ -19,6 +23,7 @@ QueryWindow::QueryWindow(const QueryWindow& other)
       kept_(other.kept_),
       first_(other.first_),
       end_(other.end_),
+      held_(other.held_),
       written_(other.written_) {}
 
 Tensor QueryWindow::layer_queries(int layer) const {
@@ -49,21 +54,36 @@ Status QueryWindow::prepare(const KvPool& pool, int32_t begin, int rows) {
   step_begin_ = begin;
   step_rows_ = rows;
   GODWIT_TRY(own_queries(backend));
-  std::vector<int32_t> picks(static_cast<size_t>(std::min(rows, queries_)));
-  std::iota(picks.begin(), picks.end(), rows - static_cast<int32_t>(picks.size()));
   GODWIT_TRY(ensure_bytes(backend, step_picks_, static_cast<size_t>(queries_) * sizeof(int32_t)));
-  backend.upload(step_picks_.data(), std::as_bytes(std::span(picks)));
+  std::vector<int32_t> all(static_cast<size_t>(rows));
+  std::iota(all.begin(), all.end(), begin);
+  computes(backend, all);
   return {};
 }
 
+void QueryWindow::computes(Backend& backend, std::span<const int32_t> positions) {
+  const auto first = std::lower_bound(positions.begin(), positions.end(), step_begin_ + step_rows_ - queries_);
+  step_here_ = static_cast<int64_t>(positions.size());
+  step_positions_.assign(first, positions.end());
+  step_runs_.clear();
+  std::vector<int32_t> picks;
+  for (int32_t position : step_positions_) {
+    const auto pick = static_cast<int64_t>(picks.size()), place = int64_t{position % queries_};
+    if (step_runs_.empty() || place != step_runs_.back().place + step_runs_.back().count)
+      step_runs_.push_back({pick, place, 0});
+    ++step_runs_.back().count;
+    picks.push_back(static_cast<int32_t>(first - positions.begin() + pick));
+  }
+  if (!picks.empty()) backend.upload(step_picks_.data(), std::as_bytes(std::span(picks)));
+}
+
 void QueryWindow::attended(Backend& backend, int layer, const AttentionArgs& args) {
-  GODWIT_CHECK(args.q.shape[0] == step_rows_ && args.q.shape[1] == q_heads_ && args.q.shape[2] == head_dim_);
+  GODWIT_CHECK(args.q.shape[0] == step_here_ && args.q.shape[1] == q_heads_ && args.q.shape[2] == head_dim_);
   attention_[static_cast<size_t>(layer)] = {args.scale, args.softcap, args.window};
-  const int64_t count = std::min(step_rows_, queries_);
-  const Tensor picks(step_picks_.data(), DType::kI32, {count}), kept = layer_queries(layer);
-  const int64_t at = (step_begin_ + step_rows_ - count) % queries_, until_end = std::min(count, queries_ - at);
-  backend.gather_rows(args.q, picks.slice(0, until_end), kept.slice(at, at + until_end));
-  if (until_end < count) backend.gather_rows(args.q, picks.slice(until_end, count), kept.slice(0, count - until_end));
+  const Tensor picks(step_picks_.data(), DType::kI32, {queries_}), kept = layer_queries(layer);
+  for (const Run& run : step_runs_)
+    backend.gather_rows(args.q, picks.slice(run.pick, run.pick + run.count),
+                        kept.slice(run.place, run.place + run.count));
 }
 
 void QueryWindow::finish() {
@@ -71,6 +91,7 @@ void QueryWindow::finish() {
   end_ += step_rows_;
   first_ = std::max(first_, end_ - queries_);
   written_ = std::max(written_, std::min(end_, queries_));
+  for (int32_t position : step_positions_) held_[static_cast<size_t>(position % queries_)] = position;
 }
 
 std::vector<int32_t> QueryWindow::positions() const {
@@ -79,43 +100,63 @@ std::vector<int32_t> QueryWindow::positions() const {
   return list;
 }
 
-Result<std::vector<KvSlotStats>> QueryWindow::look(const KvSequence& sequence, int layer, float use_factor) {
-  const KvPool& pool = sequence.pool();
-  Backend& backend = pool.backend();
-  const int heads = sequence.shape().kv_heads;
-  AttentionPlan plan;
-  for (int head = 0; head < heads; ++head) {
-    AttentionTile tile{.row_begin = 0, .row_end = written_, .kv_head = head};
-    tile.page_begin = static_cast<uint32_t>(plan.pages.size());
-    sequence.list_pages(layer, head, 0, sequence.pages(layer, head), plan.pages);
-    tile.page_end = static_cast<uint32_t>(plan.pages.size());
-    plan.tiles.push_back(tile);
-  }
+Status QueryWindow::fill(Backend& backend, int layer, AttentionArgs& args) {
   std::vector<int32_t> row_positions(static_cast<size_t>(written_), -1);  // which sees nothing
   for (int32_t p = first_; p < end_; ++p) row_positions[static_cast<size_t>(p % queries_)] = p;
   const size_t numbers = static_cast<size_t>(written_) * static_cast<size_t>(q_heads_);
   GODWIT_TRY(ensure_bytes(backend, positions_, static_cast<size_t>(queries_) * sizeof(int32_t)));
   GODWIT_TRY(ensure_bytes(backend, partial_, numbers * static_cast<size_t>(head_dim_ + 1) * sizeof(float)));
   backend.upload(positions_.data(), std::as_bytes(std::span(row_positions)));
+  args.q = layer_queries(layer).slice(0, written_);
+  args.positions = Tensor(positions_.data(), DType::kI32, {written_});
+  args.partial.out = Tensor(partial_.data(), DType::kF32, {written_, q_heads_, head_dim_});
+  args.partial.lse = Tensor(partial_.data() + args.partial.out.bytes(), DType::kF32, {written_, q_heads_});
+  return {};
+}
 
+Status QueryWindow::gather(Backend& backend, int layer, KvPeers& peers) {
+  std::vector<int32_t> positions, places;
+  for (int32_t p = first_; p < end_; ++p) {
+    const int32_t place = p % queries_;
+    if (held_[static_cast<size_t>(place)] != p) continue;
+    positions.push_back(p);
+    places.push_back(place);
+  }
+  return gathered_.gather(backend, {.positions = positions, .at = places, .q = layer_queries(layer)}, peers);
+}
+
+Result<std::vector<KvSlotStats>> QueryWindow::look(const KvSequence& sequence, int layer, float use_factor,
+                                                   KvPeers* peers) {
+  const KvPool& pool = sequence.pool();
+  Backend& backend = pool.backend();
+  const int heads = sequence.shape().kv_heads;
   const LayerAttention& settings = attention_[static_cast<size_t>(layer)];
   AttentionArgs args;
   args.format = pool.format(layer);
   args.slab = pool.slab(layer);
   args.open_slab = pool.open_slab();
   args.aux = pool.aux_slab();
-  args.plan = &plan;
-  args.q = layer_queries(layer).slice(0, written_);
-  args.positions = Tensor(positions_.data(), DType::kI32, {written_});
   args.kv_heads = heads;
   args.scale = settings.scale;
   args.softcap = settings.softcap;
   args.window = settings.window;
-  args.partial.out = Tensor(partial_.data(), DType::kF32, {written_, q_heads_, head_dim_});
-  args.partial.lse = Tensor(partial_.data() + args.partial.out.bytes(), DType::kF32, {written_, q_heads_});
+  if (peers != nullptr) {
+    GODWIT_TRY(gather(backend, layer, *peers));
+    gathered_.fill(args);
+  } else {
+    GODWIT_TRY(fill(backend, layer, args));
+  }
+  AttentionPlan plan;
+  for (int head = 0; head < heads; ++head)
+    list_tile(sequence, layer, head, static_cast<int32_t>(args.q.shape[0]), plan);
+  args.plan = &plan;
   backend.attention(args);
-  GODWIT_ASSIGN(KvSlotStats all,
-                observe_plan(backend, args, {.square = true, .uses = true, .use_factor = use_factor}, scratch_));
+  ObserveWants wants{.square = true, .uses = true, .use_factor = use_factor};
+  if (peers != nullptr) {
+    GODWIT_TRY(gathered_.merge_lse(backend, *peers));
+    GODWIT_ASSIGN(wants.seen_elsewhere, gathered_.seen_elsewhere(sequence, layer, settings.window, *peers));
+  }
+  GODWIT_ASSIGN(KvSlotStats all, observe_plan(backend, args, wants, scratch_));
 
   std::vector<KvSlotStats> stats;
   for (int head = 0; head < heads; ++head) {
@@ -135,6 +176,8 @@ Result<std::vector<KvSlotStats>> QueryWindow::look(const KvSequence& sequence, i
 void QueryWindow::forget(int32_t end_position) {
   end_ = std::min(end_, end_position);
   first_ = std::min(first_, end_);
+  for (int32_t& position : held_)
+    if (position >= end_) position = -1;  // another process may compute it next
 }
 
 }  // namespace godwit

@@ -107,20 +107,14 @@ std::string KvRetentionRules::key() const {
 }
 
 Status check_over_ranks(const NamedKvPolicy& method, const KvFormat& format, int ranks) {
-  const KvPolicy& policy = *method.policy;
-  const KvNeeds needs = policy.needs();
-  const char* why = needs.queries == KvNeeds::Queries::kAll    ? "it adds up what every query attends to"
-                    : needs.queries == KvNeeds::Queries::kLast ? "it asks what the last queries attend to"
-                    : policy.merges()                          ? "it merges entries that different ranks keep"
-                    : method.row->demotes                      ? "it demotes entries to pages that different ranks keep"
-                                                               : nullptr;
-  if (why == nullptr && format.seals) why = "with this KV codec pages are sealed by the number of entries that stay";
+  const char* why = method.row->demotes ? "it demotes entries to pages that different ranks keep"
+                    : format.seals      ? "with this KV codec pages are sealed by the number of entries that stay"
+                                        : nullptr;
   if (why == nullptr) return {};
-  return errorf(
-      ErrorCode::kUnsupported,
-      "KV policy '{}' does not work over {} ranks: {}, and no rank sees that whole; leave it out, or start one "
-      "process",
-      method.row->info.name, ranks, why);
+  return errorf(ErrorCode::kUnsupported,
+                "KV policy '{}' does not work over {} ranks: {}, and no rank has them all; leave it out, or start one "
+                "process",
+                method.row->info.name, ranks, why);
 }
 
 KvRetention::KvRetention(std::shared_ptr<const KvRetentionRules> rules, KvSequence& sequence, KvPeers* peers)
@@ -153,19 +147,27 @@ bool KvRetention::looks_after(int rows, bool prompt_ends) const {
 
 Status KvRetention::prepare(int rows) {
   if (looks_before(rows)) GODWIT_TRY(apply());
-  return window_ ? window_->prepare(sequence_.pool(), sequence_.next_position(), rows) : Status();
+  return window_ ? agreed(window_->prepare(sequence_.pool(), sequence_.next_position(), rows)) : Status();
+}
+
+void KvRetention::computes(std::vector<int32_t> positions) {
+  GODWIT_CHECK(peers_ != nullptr);
+  if (window_) window_->computes(sequence_.pool().backend(), positions);
+  computed_ = std::move(positions);
 }
 
 void KvRetention::attended(int layer, const AttentionArgs& args) {
   if (window_) window_->attended(sequence_.pool().backend(), layer, args);
-  if (totals_) totals_->attended(sequence_, layer, args);
+  if (!totals_) return;
+  if (peers_ == nullptr) totals_->attended(sequence_, layer, args);
+  if (peers_ != nullptr) totals_->attended(sequence_, layer, args, computed_, *peers_);
 }
 
 Status KvRetention::finish(int rows, bool prompt_ends) {
   if (window_) window_->finish();
   due_ = looks_after(rows, prompt_ends);
   since_ += rows;
-  if (totals_) GODWIT_TRY(totals_->status());
+  if (totals_) GODWIT_TRY(agreed(totals_->status()));
   return due_ ? apply() : Status();
 }
 
@@ -201,8 +203,7 @@ bool KvRetention::over_budget(const GatheredSlots& slots) const {
 }
 
 Status KvRetention::apply() {
-  const Status looked = look();
-  GODWIT_TRY(peers_ == nullptr ? looked : peers_->agree(looked));
+  GODWIT_TRY(agreed(look()));
   since_ = 0;
   due_ = false;
   return {};
@@ -236,20 +237,42 @@ Result<KvHeadView> KvRetention::view(int layer, int head, const GatheredSlots& s
   view.positions = slots.positions(h);
   view.query_positions = query_positions_;
   if (window_ || totals_) {
-    const KvSlotStats& stats = window_ ? seen[static_cast<size_t>(head)] : totals_->of(layer, head);
+    const KvSlotStats& stats = seen.empty() ? totals_->of(layer, head) : seen[static_cast<size_t>(head)];
     view.mass = open(stats.mass), view.square = open(stats.square), view.uses = open(stats.uses);
     view.last_use = open(stats.last_use), view.longest_gap = open(stats.longest_gap);
   }
   if (needs_.keys_values) {
     const auto dim = static_cast<size_t>(rules_->format.head_dim);
-    GODWIT_TRY(read_keys_values(layer, head));
-    GODWIT_TRY(slots.spread(h, dim, keys_));
-    GODWIT_TRY(slots.spread(h, dim, values_));
-    GODWIT_TRY(slots.spread(h, 1, counts_));
+    GODWIT_TRY(slots.spread(h, dim, read_keys_values(layer, head), {&keys_, 1}));
+    GODWIT_TRY(slots.spread(h, dim, {}, {&values_, 1}));
+    GODWIT_TRY(slots.spread(h, 1, {}, {&counts_, 1}));
     view.keys = keys_, view.values = values_, view.counts = counts_;
     view.head_dim = dim;
   }
   return view;
+}
+
+Result<std::vector<KvSlotStats>> KvRetention::see(int layer, const GatheredSlots& slots) {
+  if (window_ && peers_ == nullptr) return window_->look(sequence_, layer, needs_.use_factor, nullptr);
+  std::vector<KvSlotStats> seen;
+  if (peers_ == nullptr || !observes()) return seen;  // totals are as they are
+
+  const int heads = sequence_.shape().kv_heads;
+  Status well;
+  if (window_) {
+    auto looked = window_->look(sequence_, layer, needs_.use_factor, peers_);
+    well = looked.map([](const auto&) {});
+    if (looked) seen = std::move(*looked);
+  } else {
+    for (int head = 0; head < heads; ++head) seen.push_back(totals_->of(layer, head));
+  }
+  seen.resize(static_cast<size_t>(heads));
+  std::vector<std::vector<float>> numbers;
+  const KvStatsFields fields{window_.has_value(), !window_ && needs_.use_factor > 0};
+  for (const KvSlotStats& stats : seen) numbers.push_back(fields.pack(stats));
+  GODWIT_TRY(slots.spread(static_cast<size_t>(layer * heads), fields.width(), well, numbers));
+  for (size_t head = 0; head < seen.size(); ++head) seen[head] = fields.unpack(numbers[head]);
+  return seen;
 }
 
 Status KvRetention::score_all(const GatheredSlots& slots, std::vector<ScoredHead>& heads,
@@ -259,10 +282,7 @@ Status KvRetention::score_all(const GatheredSlots& slots, std::vector<ScoredHead
   query_positions_ = window_ ? window_->positions() : std::vector<int32_t>();
   seen_.clear();
   for (int layer = 0; layer < shape.layers; ++layer) {
-    std::vector<KvSlotStats> seen;
-    if (window_) {
-      GODWIT_ASSIGN(seen, window_->look(sequence_, layer, needs_.use_factor));
-    }
+    GODWIT_ASSIGN(std::vector<KvSlotStats> seen, see(layer, slots));
     demands.push_back(0);
     for (int head = 0; head < shape.kv_heads; ++head) {
       ScoredHead& scored = heads.emplace_back();
@@ -318,26 +338,39 @@ Status KvRetention::read_keys_values(int layer, int head) {
 
 Status KvRetention::drop(const GatheredSlots& slots, std::span<const std::vector<uint32_t>> kept) {
   const KvShape& shape = sequence_.shape();
-  const KvPolicy& policy = *rules_->method.policy;
   for (int layer = 0; layer < shape.layers; ++layer) {
     for (int head = 0; head < shape.kv_heads; ++head) {
       const auto h = static_cast<size_t>(layer * shape.kv_heads + head);
-      if (kept[h].size() == slots.positions(h).size()) continue;
-      settled_ = sequence_.next_position();
-      const std::vector<uint32_t> stay = slots.own(h, kept[h]);
-      MergedSlots merged;
-      if (policy.merges()) {
-        GODWIT_ASSIGN(const KvHeadView known, view(layer, head, slots, seen_[static_cast<size_t>(layer)]));
-        merged = merge_slots(known, stay, policy.merge(known, stay));
-      }
-      if (KvOutcome outcome = sequence_.retain(layer, head, stay); !outcome) return no_memory_for("dropping", outcome);
-      if (totals_) totals_->retain(layer, head, stay);
-      // A merge that there is no memory for is a drop: less was kept than could have been, and nothing is wrong.
-      GODWIT_ASSIGN(const KvOutcome outcome, write_merged(sequence_, layer, head, merged));
-      if (!outcome) return no_memory_for("dropping", outcome);
+      if (kept[h].size() < slots.positions(h).size()) GODWIT_TRY(drop_head(layer, head, slots, kept[h]));
     }
   }
   return {};
+}
+
+Status KvRetention::drop_head(int layer, int head, const GatheredSlots& slots, std::span<const uint32_t> kept) {
+  const KvPolicy& policy = *rules_->method.policy;
+  const auto h = static_cast<size_t>(layer * sequence_.shape().kv_heads + head);
+  MergedSlots merged;
+  if (policy.merges()) {
+    const auto seen = seen_.empty() ? std::span<const KvSlotStats>() : seen_[static_cast<size_t>(layer)];
+    GODWIT_ASSIGN(const KvHeadView known, view(layer, head, slots, seen));
+    std::vector<char> here;
+    for (uint32_t slot : kept) here.push_back(slots.is_own(h, slot) ? 1 : 0);
+    merged = merged_here(merge_slots(known, kept, policy.merge(known, kept)), here);
+  }
+  settled_ = sequence_.next_position();
+  const std::vector<uint32_t> stay = slots.own(h, kept);
+  const KvOutcome retained = sequence_.retain(layer, head, stay);
+  Status well = retained ? Status() : no_memory_for("dropping", retained);
+  if (retained && totals_) totals_->retain(layer, head, stay);
+  if (!policy.merges()) return well;
+  // What goes into entries that others keep must be gone here before they count it.
+  GODWIT_TRY(agreed(well));
+  // A merge that there is no memory for is a drop: less was kept than could have been, and nothing is wrong.
+  const Result<KvOutcome> written = write_merged(sequence_, layer, head, merged);
+  well = written.map([](const auto&) {});
+  if (written && !*written) well = no_memory_for("dropping", *written);
+  return agreed(well);
 }
 
 Status KvRetention::demote(std::span<const ScoredHead> heads, std::span<const std::vector<uint32_t>> kept) {

@@ -80,6 +80,9 @@ class KvRetention final : public AttentionObserver {
   // error is kExhausted: there is no memory to observe, or none for the copies of shared pages that a drop needs; the
   // sequence is sound, and the next step tries again.
   Status prepare(int rows);
+  // With peers, before the model runs: which rows are computed here. attended() then has those, in this order, with the
+  // lse over everyone's slots and without a plan.
+  void computes(std::vector<int32_t> positions);
   void attended(int layer, const AttentionArgs& args) override;
   Status finish(int rows, bool prompt_ends);
   // Whether prepare(), or finish(), will look; it then drops entries, and may need as much memory again as what stays.
@@ -98,13 +101,18 @@ class KvRetention final : public AttentionObserver {
   void forget(int32_t end_position);  // after truncate()
 
  private:
+  // What all peers say, if there are any.
+  Status agreed(const Status& mine) { return peers_ == nullptr ? mine : peers_->agree(mine); }
   bool over_budget(const GatheredSlots& slots) const;
   Status apply();
   Status look();
-  // What is known of a head; `seen` is what the window's queries attend to in its layer.
+  // What queries attend to in a layer, of each head's slots; empty where nobody asks, or totals_ has it.
+  Result<std::vector<KvSlotStats>> see(int layer, const GatheredSlots& slots);
+  // What is known of a head; `seen` is that of its layer.
   Result<KvHeadView> view(int layer, int head, const GatheredSlots& slots, std::span<const KvSlotStats> seen);
   Status score_all(const GatheredSlots& slots, std::vector<ScoredHead>& heads, std::vector<double>& demands);
   Status read_keys_values(int layer, int head);
+  Status drop_head(int layer, int head, const GatheredSlots& slots, std::span<const uint32_t> kept);
   Status drop(const GatheredSlots& slots, std::span<const std::vector<uint32_t>> kept);
   Status demote(std::span<const ScoredHead> heads, std::span<const std::vector<uint32_t>> kept);
 
@@ -118,9 +126,10 @@ class KvRetention final : public AttentionObserver {
   bool due_ = false;     // a look is owed
   int32_t settled_ = 0;  // tokens that the sequence had at its last drop
   Buffer scratch_;
+  std::vector<int32_t> computed_;               // with peers: positions of the step's rows that are computed here
   std::vector<float> keys_, values_, counts_;   // of the head that was looked at last
   std::vector<int32_t> query_positions_;        // during a look
-  std::vector<std::vector<KvSlotStats>> seen_;  // [layers][kv_heads], likewise; empty without a window
+  std::vector<std::vector<KvSlotStats>> seen_;  // [layers][kv_heads] of see(), likewise, if the policy merges
 };
 
 }  // namespace godwit

@@ -14,7 +14,7 @@ struct Seen {
 };
 
 Seen observe(Backend& backend, const TestCache& cache, Queries queries, const AttentionPlan& plan, Answer answer,
-             float use_factor) {
+             float use_factor, std::span<int32_t> elsewhere = {}) {
   const auto pages = static_cast<int64_t>(plan.pages.size()), tokens = int64_t{cache.format().page_tokens};
   const auto numbers = static_cast<size_t>(pages * tokens);
   // What is not written stays as no result can be.
@@ -25,6 +25,9 @@ Seen observe(Backend& backend, const TestCache& cache, Queries queries, const At
   args.attention = attention_args(cache, queries, plan, blank);
   args.attention.partial = partial_of(queries, answer);
   args.use_factor = use_factor;
+  if (!elsewhere.empty())
+    args.seen_elsewhere =
+        Tensor(elsewhere.data(), DType::kI32, {queries.rows, static_cast<int64_t>(cache.slots.size())});
   auto floats = [&](std::vector<float>& v) { return Tensor(v.data(), DType::kF32, {pages, tokens}); };
   auto ints = [&](std::vector<int32_t>& v) { return Tensor(v.data(), DType::kI32, {pages, tokens}); };
   args.mass = floats(seen.mass);
@@ -68,7 +71,9 @@ std::vector<std::vector<double>> weights_fp64(const TestCache& cache, const Quer
 
 class ObserveTest : public ::testing::TestWithParam<std::string> {
  protected:
-  void compare(const CacheOptions& options, int rows, int q_heads, int32_t window = 0, float softcap = 0) {
+  // Rows see `elsewhere` slots, and more the later they are, beyond those of the cache.
+  void compare(const CacheOptions& options, int rows, int q_heads, int32_t window = 0, float softcap = 0,
+               int32_t elsewhere = 0) {
     SCOPED_TRACE(fmt::format("{} tokens {} rows {} heads {}/{} window {} softcap {} explicit {}",
                              format_name(options.format), options.tokens, rows, q_heads, options.kv_heads, window,
                              softcap, options.explicit_slots));
@@ -79,7 +84,9 @@ class ObserveTest : public ::testing::TestWithParam<std::string> {
     const Answer answer = attend_fp64(cache, queries);
     const AttentionPlan plan = cache.plan(rows);
     constexpr float kFactor = 1.1f;
-    const Seen seen = observe(*backend_, cache, queries, plan, answer, kFactor);
+    std::vector<int32_t> beyond(elsewhere > 0 ? static_cast<size_t>(rows * options.kv_heads) : 0);
+    for (size_t i = 0; i < beyond.size(); ++i) beyond[i] = elsewhere + static_cast<int32_t>(i);
+    const Seen seen = observe(*backend_, cache, queries, plan, answer, kFactor, beyond);
     const auto page_tokens = static_cast<size_t>(cache.format().page_tokens);
     for (const AttentionTile& tile : plan.tiles) {
       const auto kv_head = static_cast<size_t>(tile.kv_head);
@@ -93,7 +100,8 @@ class ObserveTest : public ::testing::TestWithParam<std::string> {
           if (weight < 0) continue;
           mass += weight;
           square += weight * weight;
-          const auto visible = std::count_if(weights[row].begin(), weights[row].end(), [](double w) { return w >= 0; });
+          auto visible = std::count_if(weights[row].begin(), weights[row].end(), [](double w) { return w >= 0; });
+          if (elsewhere > 0) visible += beyond[row * cache.slots.size() + kv_head];
           if (weight < static_cast<double>(kFactor / static_cast<float>(visible))) continue;
           const int32_t position = queries.positions[row];
           ++uses;
@@ -126,6 +134,13 @@ TEST_P(ObserveTest, WindowSoftcapExplicitPositionsAndBias) {
   compare({{DType::kF32, 64, 64}, 2, 200, false}, 20, 4, 0, 5.0f);
   compare({{DType::kF16, 40, 32}, 2, 150, true}, 70, 4);
   compare({{DType::kBF16, 40, 32}, 2, 150, true}, 30, 4, 100, 5.0f);
+}
+
+TEST_P(ObserveTest, SlotsSeenElsewhereCountForUses) {
+  for (int32_t elsewhere : {1, 100, 5000}) {
+    compare({{DType::kF16, 32, 64}, 2, 200, false}, 40, 4, 0, 0, elsewhere);
+    compare({{DType::kF32, 40, 32}, 3, 150, true}, 30, 6, 100, 5.0f, elsewhere);
+  }
 }
 
 TEST_P(ObserveTest, Codes) {

@@ -15,6 +15,12 @@ ObserveWork::ObserveWork(const ObserveArgs& args) : args_(args), shape_(args.att
   }
   GODWIT_CHECK(bool(args.first_use) == bool(args.last_use) && bool(args.first_use) == bool(args.longest_gap));
 
+  if (args.seen_elsewhere) {
+    const Tensor& seen = args.seen_elsewhere;
+    GODWIT_CHECK(seen.rank == 2 && seen.dtype == DType::kI32);
+    GODWIT_CHECK(seen.shape[0] == shape_.rows && seen.shape[1] == shape_.kv_heads);
+  }
+
   const bool counts_uses = args.uses || args.first_use;
   for (uint32_t i = 0; i < plan.tiles.size(); ++i) {
     const AttentionTile& tile = plan.tiles[i];
@@ -24,7 +30,7 @@ ObserveWork::ObserveWork(const ObserveArgs& args) : args_(args), shape_(args.att
     if (!counts_uses) continue;
     std::vector<float>& thresholds = thresholds_.emplace_back();
     for (int32_t row = tile.row_begin; row < tile.row_end; ++row) {
-      int64_t seen = 0;
+      int64_t seen = seen_elsewhere(row, tile.kv_head);
       for (uint32_t at = tile.page_begin; at < tile.page_end; ++at) {
         const PageView page(args.attention, plan.pages[at]);
         for (SlotRange run = visible_run(page, 0, sees(row)); !run.empty(); run = visible_run(page, run.end, sees(row)))
@@ -44,6 +50,12 @@ const float* ObserveWork::query(int32_t row, int head) const {
 float ObserveWork::lse(int32_t row, int head) const {
   const Tensor& lse = attention().partial.lse;
   return reinterpret_cast<const float*>(lse.data + static_cast<size_t>(row) * lse.row_stride_bytes)[head];
+}
+
+int32_t ObserveWork::seen_elsewhere(int32_t row, int kv_head) const {
+  const Tensor& seen = args_.seen_elsewhere;
+  if (!seen) return 0;
+  return reinterpret_cast<const int32_t*>(seen.data + static_cast<size_t>(row) * seen.row_stride_bytes)[kv_head];
 }
 
 template <class T>

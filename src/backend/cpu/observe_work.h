@@ -34,6 +34,7 @@ class ObserveWork {
  private:
   template <class T>
   T* line(const Tensor& output, const Item& item) const;
+  int32_t seen_elsewhere(int32_t row, int kv_head) const;
   int32_t position(int32_t row) const { return reinterpret_cast<const int32_t*>(attention().positions.data)[row]; }
 
   const ObserveArgs& args_;
