@@ -20,7 +20,8 @@ bool Bf16Walk<T, Engine>::pack(const PageView& page, Visibility seen, size_t tok
       return true;
     }
     if (!page.open && args_.format.sealed_form != nullptr)
-      return pack_form(page.k, tokens) || seen == Visibility::kAll || all_finite(values_, 2 * at_.values);
+      return pack_form(page.k, tokens) || seen == Visibility::kAll ||
+             (!late_ && all_finite(values_, 2 * at_.values));  // what is packed later counts as not finite
   }
   if (kCodes && !page.open) {
     pack_sparse(PageHalf::keys(args_.format), page.k, at_.depth, kept_, keys_, ahead_);

@@ -22,7 +22,8 @@ struct Product {
 class VectorProduct {
  public:
   static constexpr bool kSleeps = false;
-  static constexpr size_t kStrip = 24;  // queries whose scores are in the first cache at a time
+  static constexpr bool kMixes = false;  // nothing works beside vectors
+  static constexpr size_t kStrip = 24;   // queries whose scores are in the first cache at a time
 
   explicit VectorProduct(size_t /*most_rows*/) {}
 
@@ -81,6 +82,7 @@ template <class Tiles>
 class TileProduct {
  public:
   static constexpr bool kSleeps = std::is_same_v<Tiles, AmxTiles>;  // see Ahead::step(); tile 0 is its to overwrite
+  static constexpr bool kMixes = true;                              // step() and end() make products amid other work
   static constexpr size_t kStrip = 16;
 
   // A tile product takes as long as A has rows: no more than there are.
@@ -98,6 +100,25 @@ class TileProduct {
       product.a += 16 * product.a_stride;
       product.c += 16 * product.c_stride;
     }
+  }
+
+  // A product of 16 rows, 64 columns and a depth of 64, a product of tiles at a time: kSteps steps in order, and end().
+  // Sums leave their tiles while the next ones are made.
+  static constexpr size_t kSteps = 8;
+  template <size_t kStep>
+  HWY_INLINE void step(const Product& product) {
+    constexpr size_t kSum = kStep % 4, kDepth = kStep / 4 * 32;
+    constexpr int kRight = 5 + kStep % 3;
+    float* c = product.c + 16 * kSum;
+    const size_t c_bytes = product.c_stride * sizeof(float);
+    if constexpr (kDepth == 0) begin_sum<kSum>(product.adds, c, c_bytes);
+    if constexpr (kSum == 0) tiles_.template load<4>(product.a + kDepth, product.a_stride * sizeof(uint16_t));
+    tiles_.template load<kRight>(product.b + 16 * kSum * product.b_depth + 16 * kDepth, 64);
+    tiles_.template dot_bf16<kSum, 4, kRight>();
+    if constexpr (kSum > 0 && kDepth > 0) tiles_.template store<kSum - 1>(c - 16, c_bytes);
+  }
+  HWY_INLINE void end(const Product& product) {
+    tiles_.template store<3>(product.c + 48, product.c_stride * sizeof(float));
   }
 
  private:

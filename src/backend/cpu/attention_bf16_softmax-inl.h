@@ -85,6 +85,18 @@ void Bf16Walk<T, Engine>::finish_scores(Strip strip, size_t tokens, const float*
 }
 
 template <class T, class Engine>
+void Bf16Walk<T, Engine>::finish_strip(Strip strip, size_t tokens, const float* bias, const uint16_t* row_bits,
+                                       State& state) {
+  if (score_kind_ == Scores::kPlain) return finish_scores<Scores::kPlain>(strip, tokens, bias, row_bits, state);
+  if constexpr (kCodes) {
+    if (score_kind_ == Scores::kScaled)
+      finish_scores<Scores::kScaled>(strip, tokens, bias, row_bits, state);
+    else
+      finish_scores<Scores::kRanked>(strip, tokens, bias, row_bits, state);
+  }
+}
+
+template <class T, class Engine>
 void Bf16Walk<T, Engine>::weigh(Strip strip, size_t from, size_t to, size_t tokens, const uint16_t* row_bits,
                                 const State& state) {
   if constexpr (kCodes) {
@@ -97,8 +109,8 @@ void Bf16Walk<T, Engine>::weigh(Strip strip, size_t from, size_t to, size_t toke
 // zeros up to a whole number of pairs of vectors. Meanwhile, outputs are fetched.
 template <class T, class Engine>
 template <bool kScaled>
-void Bf16Walk<T, Engine>::weigh_values(Strip strip, size_t from, size_t to, size_t tokens, const uint16_t* row_bits,
-                                       const State& state) {
+HWY_INLINE void Bf16Walk<T, Engine>::weigh_values(Strip strip, size_t from, size_t to, size_t tokens,
+                                                  const uint16_t* row_bits, const State& state) {
   const auto ones = (__m512bh)_mm512_set1_epi16(kBf16One);
   const __m512 log2e = _mm512_set1_ps(kLog2E);
   for (size_t i = from; i < to; ++i) {

@@ -75,7 +75,7 @@ class Bf16Walk {
           factors(kSides * (depth + slots) / 2),
           sides(kCodes ? kMostRank * (depth + slots + columns + 2 * width) + 2 * 16 : 0),
           opened(kCodes ? static_cast<size_t>(shape.head_dim) * static_cast<size_t>(shape.page_tokens) : 0),
-          floats(keys + 2 * values + q + 2 * scores + strip * (width + kSides) + 2 * 64 + sums * 16 + bits + scales +
+          floats(keys + 2 * values + q + 3 * scores + strip * (width + kSides) + 2 * 64 + sums * 16 + bits + scales +
                  factors + sides + round_up(opened, 16) + (kCodes ? keys + sums * 17 : 0) +
                  2 * State::floats(queries, width)) {}
 
@@ -121,6 +121,14 @@ class Bf16Walk {
   void weigh(Strip strip, size_t from, size_t to, size_t tokens, const uint16_t* row_bits, const State& state);
   template <bool kScaled>
   void weigh_values(Strip strip, size_t from, size_t to, size_t tokens, const uint16_t* row_bits, const State& state);
+  void finish_strip(Strip strip, size_t tokens, const float* bias, const uint16_t* row_bits, State& state);
+  Product score_product(Strip strip, size_t tokens, float* scores) const;
+  Product value_product(const float* scores, const uint16_t* values, size_t tokens, float* out) const;
+  bool mixes(Strip queries, size_t tokens) const;
+  void mix_strips(Strip queries, const float* bias, const uint16_t* row_bits, State& state);
+  template <bool kScaled, size_t kRow>
+  void mix_rows(Strip strip, const uint16_t* row_bits, State& state, const Product& scores, const Product& values);
+  void correct(Strip strip, State& state) const;
   void add_values(const uint16_t* values, Strip queries, size_t from, size_t tokens, State& state);
   void add_waiting(State& state);
   void add_row_by_row(Strip strip, size_t tokens, State& state);
@@ -141,6 +149,7 @@ class Bf16Walk {
   uint16_t* q_;         // [queries, depth], scaled
   float* scores_;       // of the strip at hand, [strip, slots + kSides]
   float* next_scores_;  // of the strip that comes next
+  float* last_scores_;  // of the one before, if its outputs have yet to receive what it weighs
   uint16_t* weights_;   // in the place of scores_, [strip, weight_stride]
   float* reference_;    // [strip], what is subtracted from scores, times log2(e)
   float* correction_;   // [strip], for what was summed before
@@ -193,6 +202,7 @@ Bf16Walk<T, Engine>::Bf16Walk(const AttentionArgs& args, const AttentionShape& s
   q_ = reinterpret_cast<uint16_t*>(take(at_.q));
   scores_ = take(at_.scores);
   next_scores_ = take(at_.scores);
+  last_scores_ = take(at_.scores);
   weights_ = reinterpret_cast<uint16_t*>(scores_);
   copied_ = take(at_.strip * at_.width);
   reference_ = take(64);
@@ -315,28 +325,24 @@ void Bf16Walk<T, Engine>::visit(const PageRef& ref, State& state) {
   const uint16_t* row_bits = partly ? row_bits_ : nullptr;
   // Vectors and tiles can work at the same time if neither has to wait for the other: the strip that comes next is
   // scored amid the softmax of this one, and what this one weighs is added to its outputs amid the softmax of the next.
-  const size_t end = static_cast<size_t>(rows.end) * group_;
-  Strip strip{static_cast<size_t>(rows.begin) * group_, 0};
-  strip.end = std::min(strip.begin + kStrip, end);
+  const Strip queries{static_cast<size_t>(rows.begin) * group_, static_cast<size_t>(rows.end) * group_};
+  Strip strip{queries.begin, std::min(queries.begin + kStrip, queries.end)};
   score(strip, tokens, scores_);
   if constexpr (kCodes) {
     if (late_) pack_late(page.k, tokens);
   }
-  while (strip.begin < end) {
-    const Strip next{strip.end, std::min(strip.end + kStrip, end)};
+  if constexpr (Engine::kMixes) {
+    if (finite && mixes(queries, tokens)) return mix_strips(queries, page.bias, row_bits, state);
+  }
+  while (strip.begin < queries.end) {
+    const Strip next{strip.end, std::min(strip.end + kStrip, queries.end)};
     const size_t half = strip.size() / 2;
-    if (score_kind_ == Scores::kPlain)
-      finish_scores<Scores::kPlain>(strip, tokens, page.bias, row_bits, state);
-    else if constexpr (kCodes) {
-      if (score_kind_ == Scores::kScaled)
-        finish_scores<Scores::kScaled>(strip, tokens, page.bias, row_bits, state);
-      else
-        finish_scores<Scores::kRanked>(strip, tokens, page.bias, row_bits, state);
-    }
+    finish_strip(strip, tokens, page.bias, row_bits, state);
     weigh(strip, 0, half, tokens, row_bits, state);
-    if (next.begin < end) score(next, tokens, next_scores_);
+    if (next.begin < queries.end) score(next, tokens, next_scores_);
     weigh(strip, half, strip.size(), tokens, row_bits, state);
     add_waiting(state);
+    correct(strip, state);
     finite ? add_values(values_, strip, 0, tokens, state) : add_row_by_row(strip, tokens, state);
     std::swap(scores_, next_scores_);
     weights_ = reinterpret_cast<uint16_t*>(scores_);
@@ -345,9 +351,14 @@ void Bf16Walk<T, Engine>::visit(const PageRef& ref, State& state) {
 }
 
 template <class T, class Engine>
+Product Bf16Walk<T, Engine>::score_product(Strip strip, size_t tokens, float* scores) const {
+  return {q_ + strip.begin * at_.depth, at_.depth, keys_,           at_.depth, at_.depth,
+          round_up(tokens, 16),         scores,    at_.score_stride};
+}
+
+template <class T, class Engine>
 void Bf16Walk<T, Engine>::score(Strip strip, size_t tokens, float* scores) {
-  Product product{q_ + strip.begin * at_.depth, at_.depth, keys_,           at_.depth, at_.depth,
-                  round_up(tokens, 16),         scores,    at_.score_stride};
+  Product product = score_product(strip, tokens, scores);
   engine_.multiply(product, strip.size(), ahead_);
   if constexpr (kCodes) {
     if (rank_ == 0) return;

@@ -83,14 +83,15 @@ class SealedAttention : public ::testing::TestWithParam<std::string> {
  protected:
   static constexpr PageId kSealed = 1;
 
-  // Writes a page of numbers times `size`, seals it, and reads what it holds.
-  void seal(const KvFormat& format, float size = 1) {
+  // Writes a page of numbers times `size`, seals it, and reads what it holds. The values of token `lost` have a NaN.
+  void seal(const KvFormat& format, float size = 1, int lost = -1) {
     format_ = format;
     const auto dims = static_cast<size_t>(format.head_dim);
     slab_ = backend_->allocate(2 * format.page_bytes()).value();
     open_ = backend_->allocate(format.open_format().page_bytes()).value();
     k_ = normal_numbers(kTokens * dims, 3), v_ = normal_numbers(kTokens * dims, 4);
     for (float& x : v_) x *= size;
+    if (lost >= 0) v_[static_cast<size_t>(lost) * dims + 5] = std::numeric_limits<float>::quiet_NaN();
     auto slots = [](PageId page) {
       std::vector<KvSlot> all;
       for (uint32_t i = 0; i < kTokens; ++i) all.push_back({page, i});
@@ -112,7 +113,7 @@ class SealedAttention : public ::testing::TestWithParam<std::string> {
                        .open_slab = open_.data()});
   }
 
-  // Queries of several positions, with outputs and the largest value in units of `size`.
+  // Queries of several positions, with outputs and the largest value in units of `size`. Who sees a NaN has one.
   void expect_attention(double bound, float size = 1) {
     std::vector<int32_t> positions = {kFirst, kFirst + 36, kFirst + 63, kFirst + 5000};
     const auto rows = static_cast<int64_t>(positions.size());
@@ -135,12 +136,18 @@ class SealedAttention : public ::testing::TestWithParam<std::string> {
     for (size_t query = 0; query < lse.size(); ++query) {
       std::vector<double> sum(dims);
       double total = 0;
+      bool sees_nan = false;
       for (size_t t = 0; t < kTokens && kFirst + static_cast<int>(t) <= positions[query / kHeads]; ++t) {
         double score = 0;
         for (size_t d = 0; d < dims; ++d) score += double{q[query * dims + d]} * k_[t * dims + d];
         const double weight = std::exp(score * scale);
         total += weight;
         for (size_t d = 0; d < dims; ++d) sum[d] += weight * v_[t * dims + d];
+        sees_nan = sees_nan || std::isnan(v_[t * dims + 5]);
+      }
+      if (sees_nan) {
+        ASSERT_TRUE(std::isnan(out[query * dims + 5])) << query;
+        continue;
       }
       ASSERT_NEAR(lse[query], std::log(total), bound) << query;
       for (size_t d = 0; d < dims; ++d)
@@ -170,6 +177,16 @@ TEST_P(SealedAttention, OfSparseNumbersThatAreTiny) {
   constexpr float kSize = 0x1p-17f;
   seal({.head_dim = 64, .k_keep = 32, .v_keep = 32, .seals = true}, kSize);
   expect_attention(bound(), kSize);
+}
+
+// Also where values are packed after the keys have been used.
+TEST_P(SealedAttention, ANanReachesOnlyWhoSeesIt) {
+  for (const KvFormat& format : formats()) {
+    if (format.sealed_form == nullptr) continue;
+    SCOPED_TRACE(fmt::format("kind {} head_dim {}", static_cast<int>(format.sealed_form->kind()), format.head_dim));
+    seal(format, 1, 40);
+    expect_attention(bound());
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Targets, SealedAttention, ::testing::ValuesIn(all_targets()), target_name);
