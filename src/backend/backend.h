@@ -139,8 +139,8 @@ class Backend {
   virtual void download(std::span<std::byte> to, const std::byte* from) = 0;
   virtual void synchronize() = 0;
 
-  // A matrix [out, in] or [experts, out, in] laid out anew for products, which alone read it then, in the bytes that it
-  // took; unpack() undoes that. Results do not change.
+  // A matrix [out, in] or [experts, out, in] laid out anew for products and, of a table, embed(), which alone read it
+  // then, in the bytes that it took; unpack() undoes that. Results do not change.
   virtual bool can_pack(const Tensor& rows) const = 0;
   virtual void pack(Tensor rows, Tensor packed) = 0;
   virtual void unpack(Tensor packed, Tensor rows) = 0;

@@ -175,6 +175,7 @@ Status pack_weights(Backend& backend, const ModelSource& source, const std::func
     const Tensor rows = *each;
     each->data = to;
     each->packed = true;
+    if (weights.embedding.data == rows.data) weights.embedding = *each;  // tied: read as it is packed, too
     backend.pack(rows, *each);
     to += rows.bytes();
     if (lies_in_file(source, weights.buffers, rows.data)) MappedFile::let_go({rows.data, rows.bytes()});

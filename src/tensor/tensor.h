@@ -23,7 +23,7 @@ struct Tensor {
   int rank = 0;
   std::array<int64_t, kMaxRank> shape{1, 1, 1, 1};  // entries past rank are 1
   size_t row_stride_bytes = 0;                      // from one index of shape[0] to the next
-  bool packed = false;                              // laid out by Backend::pack() for its products alone
+  bool packed = false;                              // laid out by Backend::pack(); others cannot read it
 
   Tensor() = default;
   Tensor(void* address, DType type, std::initializer_list<int64_t> dims)

@@ -201,5 +201,20 @@ TEST_P(PackedTest, ExpertsKeepTheirBits) {
   }
 }
 
+TEST_P(PackedTest, RowsOfATableAreReadAsTheyWere) {
+  const std::vector<int32_t> ids{0, 1, 15, 16, 31, 17, 47, 16};
+  for (DType dtype : types()) {
+    SCOPED_TRACE(dtype_name(dtype));
+    const Tensor table = weights({48, 512}, dtype, 9);
+    std::vector<Floats> got;
+    for (const Tensor& form : {table, pack(table)}) {
+      const Tensor out = device_.make({8, 512}, Floats(8 * 512, 7.0f));
+      device_->embed(device_.make_ints({8}, ids), form, 1.5f, out);
+      got.push_back(device_.read(out));
+    }
+    expect_same(got[1], got[0]);
+  }
+}
+
 }  // namespace
 }  // namespace godwit::test

@@ -263,7 +263,7 @@ def test_a_model_that_is_shortened_in_use_is_an_error_and_not_a_crash(godwit, tm
     model = tmp_path / "model.gguf"
     shutil.copy(BUILTIN, model)
     with subprocess.Popen(
-        [godwit.path, "chat", "--json", "-n", "2", "-m", str(model)],
+        [godwit.path, "chat", "--json", "-n", "2", "--map-weights", "-m", str(model)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -16,6 +16,7 @@
 
 #include "backend/cpu/elementwise_rows.h"
 #include "backend/cpu/kernels.h"
+#include "backend/cpu/strips.h"
 #include "tensor/quant.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -144,7 +145,10 @@ void embed(Context& context, Tensor tokens, Tensor table, float scale, Tensor ou
   const auto dim = static_cast<size_t>(table.shape[1]);
   for_rows(context, out.rows(), out.row_elements(), [&](int64_t row) {
     float* to = row_of(out, row);
-    dequantize(table.dtype, row_of<const std::byte>(table, ids[row]), to, dim);
+    if (table.packed)
+      dequantize_strip_row(table, ids[row], to);
+    else
+      dequantize(table.dtype, row_of<const std::byte>(table, ids[row]), to, dim);
     if (scale != 1)
       for (size_t i = 0; i < dim; ++i) to[i] *= scale;
   });

@@ -10,6 +10,7 @@ namespace {
 
 void embed(Context&, Tensor tokens, Tensor table, float scale, Tensor out) {
   check_embed(tokens, table, out);
+  GODWIT_CHECK(!table.packed);
   for (int64_t i = 0; i < out.rows(); ++i) {
     const int32_t id = reinterpret_cast<const int32_t*>(tokens.data)[i];
     dequantize(table.dtype, row_of<const std::byte>(table, id), row_of(out, i), static_cast<size_t>(table.shape[1]));

@@ -1,5 +1,9 @@
 #include "backend/cpu/strips.h"
 
+#include <array>
+
+#include "tensor/quant.h"
+
 namespace godwit::cpu {
 namespace {
 
@@ -113,6 +117,19 @@ void pack_strips(Context& context, const Tensor& rows, const Tensor& packed) {
 void unpack_strips(Context& context, const Tensor& packed, const Tensor& rows) {
   GODWIT_CHECK(can_pack_tiles(rows));
   convert(context, packed, rows, copies_of(rows).unpack);
+}
+
+void dequantize_strip_row(const Tensor& packed, int64_t row, float* out) {
+  const Rows rows(packed);
+  const size_t unit_bytes = rows.stride / rows.units, strip = static_cast<size_t>(row) / kStripRows;
+  const StripCopies& copies = copies_of(packed);
+  std::array<std::byte, kStripRows * kUnitValues * 2> unit;  // bf16; no type that is packed has more
+  GODWIT_CHECK(packed.packed && kStripRows * unit_bytes <= unit.size());
+  const std::byte* from = packed.data + strip * kStripRows * rows.stride;
+  for (size_t u = 0; u < rows.units; ++u, from += kStripRows * unit_bytes, out += kUnitValues) {
+    copies.unpack(from, unit_bytes, 1, unit.data());
+    dequantize(packed.dtype, unit.data() + static_cast<size_t>(row) % kStripRows * unit_bytes, out, kUnitValues);
+  }
 }
 
 }  // namespace godwit::cpu

@@ -21,4 +21,7 @@ bool can_pack_tiles(const Tensor& w);  // or of bf16
 void pack_strips(Context& context, const Tensor& rows, const Tensor& packed);
 void unpack_strips(Context& context, const Tensor& packed, const Tensor& rows);
 
+// One row of a packed matrix, in fp32.
+void dequantize_strip_row(const Tensor& packed, int64_t row, float* out);
+
 }  // namespace godwit::cpu
