@@ -33,14 +33,14 @@ bool detect_avx2() {
 }
 
 bool detect_avx512_vnni() {
-  constexpr int kVbmi = 1, kVbmi2 = 6, kVnni = 11;
-  const unsigned word = features_leaf(0).ecx;
-  return (hwy::SupportedTargets() & HWY_AVX3) != 0 && bit(word, kVbmi) && bit(word, kVbmi2) && bit(word, kVnni);
+  constexpr int kVnni = 11;
+  return (hwy::SupportedTargets() & HWY_AVX3) != 0 && bit(features_leaf(0).ecx, kVnni);
 }
 
 bool detect_avx512_bf16() {
-  constexpr int kBf16 = 5;
-  return detect_avx512_vnni() && bit(features_leaf(1).eax, kBf16);
+  constexpr int kVbmi = 1, kVbmi2 = 6, kBf16 = 5;
+  const unsigned word = features_leaf(0).ecx;
+  return detect_avx512_vnni() && bit(word, kVbmi) && bit(word, kVbmi2) && bit(features_leaf(1).eax, kBf16);
 }
 
 bool detect_intel() {

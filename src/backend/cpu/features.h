@@ -6,7 +6,7 @@ namespace godwit::cpu {
 
 // As Highway's target wants it.
 bool has_avx2();
-// AVX-512 as Highway's AVX3 wants it, with VBMI, VBMI2 and VNNI; and with BF16.
+// AVX-512 as Highway's AVX3 wants it, with VNNI; and with VBMI, VBMI2 and BF16.
 bool has_avx512_vnni();
 bool has_avx512_bf16();
 // That, and tiles of bf16 and 8 bits. The first call asks the kernel for permission to use tiles, which holds for the

@@ -5,7 +5,7 @@
 #include "backend/cpu/int8_row-inl.h"
 #include "backend/cpu/int8_strips-inl.h"
 
-GODWIT_BF16_BEGIN
+GODWIT_AVX512_BEGIN
 namespace godwit::cpu {
 namespace {
 
@@ -29,4 +29,4 @@ const Int8Type& int8_type(DType dtype) {
 }
 
 }  // namespace godwit::cpu
-GODWIT_BF16_END
+GODWIT_AVX512_END

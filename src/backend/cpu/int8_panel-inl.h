@@ -10,7 +10,7 @@
 #include "backend/cpu/int8_dot.h"
 #include "backend/cpu/int8_types-inl.h"
 
-GODWIT_BF16_BEGIN
+GODWIT_AVX512_BEGIN
 namespace godwit::cpu {
 namespace {
 
@@ -153,4 +153,4 @@ struct Panel {
 
 }  // namespace
 }  // namespace godwit::cpu
-GODWIT_BF16_END
+GODWIT_AVX512_END

@@ -6,7 +6,7 @@
 #include "backend/cpu/int8_dot.h"
 #include "backend/cpu/int8_types-inl.h"
 
-GODWIT_BF16_BEGIN
+GODWIT_AVX512_BEGIN
 namespace godwit::cpu {
 namespace {
 
@@ -167,4 +167,4 @@ void dot(const Int8Weights& weights, const XUnit* x, size_t units, float* sums, 
 
 }  // namespace
 }  // namespace godwit::cpu
-GODWIT_BF16_END
+GODWIT_AVX512_END

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "backend/cpu/bf16_vectors.h"
 #include "backend/cpu/int8_function-inl.h"
 #include "backend/cpu/int8_strips-inl.h"
 

@@ -8,7 +8,7 @@
 #include "backend/cpu/int8_layouts.h"
 #include "backend/cpu/lines_512-inl.h"
 
-GODWIT_BF16_BEGIN
+GODWIT_AVX512_BEGIN
 namespace godwit::cpu {
 namespace {
 
@@ -330,4 +330,4 @@ HWY_INLINE void load_unit(const std::byte* from, size_t left, WeightUnit<Type>& 
 
 }  // namespace
 }  // namespace godwit::cpu
-GODWIT_BF16_END
+GODWIT_AVX512_END

@@ -2,7 +2,7 @@
 #include <vector>
 
 #include "backend/cpu/avx2_vectors.h"
-#include "backend/cpu/bf16_vectors.h"
+#include "backend/cpu/avx512_vectors.h"
 #include "backend/cpu/limits.h"
 
 namespace godwit {
@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kChains = 12;
 
-GODWIT_BF16_BEGIN
+GODWIT_AVX512_BEGIN
 double wide_chains(int rounds, int* sink) {
   const __m512i a = _mm512_set1_epi8(3), b = _mm512_set1_epi8(2);
   __m512i sums[kChains];
@@ -25,7 +25,7 @@ double wide_chains(int rounds, int* sink) {
   *sink = _mm512_reduce_add_epi32(all);
   return 2.0 * 64 * kChains * rounds;
 }
-GODWIT_BF16_END
+GODWIT_AVX512_END
 
 GODWIT_AVX2_BEGIN
 // As with codes of four bits: pairs of products, added in 16 bits. Eight chains, a and b leave registers for products.

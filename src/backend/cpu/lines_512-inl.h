@@ -2,11 +2,11 @@
 // has the same names for AVX2; a source includes one of the two, and then what is written for both.
 #pragma once
 
-#include "backend/cpu/bf16_vectors.h"
+#include "backend/cpu/avx512_vectors.h"
 #include "backend/cpu/int8_x.h"
 
-#define GODWIT_LINES_BEGIN GODWIT_BF16_BEGIN
-#define GODWIT_LINES_END GODWIT_BF16_END
+#define GODWIT_LINES_BEGIN GODWIT_AVX512_BEGIN
+#define GODWIT_LINES_END GODWIT_AVX512_END
 
 GODWIT_LINES_BEGIN
 namespace godwit::cpu {

@@ -1,5 +1,6 @@
 // Products of bf16 numbers in AVX-512, in the shape of the fp32 kernel: a sum is one vector accumulator that walks K,
 // each of its 16 lanes every sixteenth pair of values, and one fixed reduction of the lanes.
+#include "backend/cpu/bf16_vectors.h"
 #include "backend/cpu/matmul_panels.h"
 
 namespace godwit::cpu {

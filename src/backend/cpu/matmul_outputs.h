@@ -3,12 +3,12 @@
 
 #include <algorithm>
 
-#include "backend/cpu/bf16_vectors.h"
+#include "backend/cpu/avx512_vectors.h"
 #include "backend/cpu/matmul_problem.h"
 
 namespace godwit::cpu {
 
-GODWIT_BF16_BEGIN
+GODWIT_AVX512_BEGIN
 
 HWY_INLINE void write_outputs(const float* sums, const float* bias, bool accumulate, size_t count, float* y) {
   for (size_t i = 0; i < count; i += 16) {
@@ -87,6 +87,6 @@ struct TileOutputs {
   }
 };
 
-GODWIT_BF16_END
+GODWIT_AVX512_END
 
 }  // namespace godwit::cpu
