@@ -5,6 +5,7 @@
 #include <hwy/highway.h>
 
 #include "backend/cpu/attention_walk-inl.h"
+#include "backend/cpu/dispatch.h"
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/partials.h"
 
@@ -38,8 +39,8 @@ namespace godwit::cpu {
 
 HWY_EXPORT(fill);
 
-void fill_attention(Kernels& table) {
-  HWY_DYNAMIC_DISPATCH(fill)(table);
+void fill_attention(Kernels& table, int64_t target) {
+  GODWIT_DISPATCH(fill, target)(table);
   table.kv_write = &kv_write;
   table.merge_partials = &merge_partials;
 }

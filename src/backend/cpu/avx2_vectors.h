@@ -19,3 +19,7 @@
 // All that Highway's AVX2 has, so that its functions can be inlined.
 #define GODWIT_AVX2_BEGIN HWY_PUSH_ATTRIBUTES("sse2,ssse3,sse4.1,sse4.2,pclmul,aes,avx,avx2,bmi,bmi2,fma,f16c")
 #define GODWIT_AVX2_END HWY_POP_ATTRIBUTES
+// That, and products of 8-bit codes in vectors of 256 bits: where has_avx_vnni() holds.
+#define GODWIT_AVX_VNNI_BEGIN \
+  HWY_PUSH_ATTRIBUTES("sse2,ssse3,sse4.1,sse4.2,pclmul,aes,avx,avx2,bmi,bmi2,fma,f16c,avxvnni")
+#define GODWIT_AVX_VNNI_END HWY_POP_ATTRIBUTES

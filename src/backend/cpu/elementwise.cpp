@@ -14,6 +14,7 @@
 #include <hwy/contrib/math/math-inl.h>
 // clang-format on
 
+#include "backend/cpu/dispatch.h"
 #include "backend/cpu/elementwise_rows.h"
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/strips.h"
@@ -275,8 +276,8 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace godwit::cpu {
 HWY_EXPORT(fill_elementwise);
-void fill_elementwise(Kernels& table) {
-  HWY_DYNAMIC_DISPATCH(fill_elementwise)(table);
+void fill_elementwise(Kernels& table, int64_t target) {
+  GODWIT_DISPATCH(fill_elementwise, target)(table);
 }
 }  // namespace godwit::cpu
 #endif

@@ -32,6 +32,11 @@ bool detect_avx2() {
   return (hwy::SupportedTargets() & HWY_AVX2) != 0;
 }
 
+bool detect_avx_vnni() {
+  constexpr int kAvxVnni = 4;
+  return detect_avx2() && bit(features_leaf(1).eax, kAvxVnni);
+}
+
 bool detect_avx512_vnni() {
   constexpr int kVnni = 11;
   return (hwy::SupportedTargets() & HWY_AVX3) != 0 && bit(features_leaf(0).ecx, kVnni);
@@ -43,10 +48,13 @@ bool detect_avx512_bf16() {
   return detect_avx512_vnni() && bit(word, kVbmi) && bit(word, kVbmi2) && bit(features_leaf(1).eax, kBf16);
 }
 
-bool detect_intel() {
-  constexpr unsigned kGenu = 0x756E6547;  // GenuineIntel
-  Leaf leaf;
-  return __get_cpuid(0, &leaf.eax, &leaf.ebx, &leaf.ecx, &leaf.edx) != 0 && leaf.ebx == kGenu;
+// Among those that have AVX-512.
+bool detect_zen4() {
+  constexpr unsigned kAuth = 0x68747541, kFamily = 0x19;  // AuthenticAMD; Zen 3, too
+  Leaf who, which;
+  if (__get_cpuid(0, &who.eax, &who.ebx, &who.ecx, &who.edx) == 0 || who.ebx != kAuth) return false;
+  if (__get_cpuid(1, &which.eax, &which.ebx, &which.ecx, &which.edx) == 0) return false;
+  return (which.eax >> 8 & 0xF) + (which.eax >> 20 & 0xFF) == kFamily;
 }
 
 bool detect_amx() {
@@ -64,13 +72,16 @@ bool detect_amx() {
 bool detect_avx2() {
   return false;
 }
+bool detect_avx_vnni() {
+  return false;
+}
 bool detect_avx512_vnni() {
   return false;
 }
 bool detect_avx512_bf16() {
   return false;
 }
-bool detect_intel() {
+bool detect_zen4() {
   return false;
 }
 bool detect_amx() {
@@ -86,13 +97,18 @@ bool has_avx2() {
   return has;
 }
 
+bool has_avx_vnni() {
+  static const bool has = detect_avx_vnni();
+  return has;
+}
+
 bool has_avx512_vnni() {
   static const bool has = detect_avx512_vnni();
   return has;
 }
 
-bool is_intel() {
-  static const bool is = detect_intel();
+bool is_zen4() {
+  static const bool is = detect_zen4();
   return is;
 }
 

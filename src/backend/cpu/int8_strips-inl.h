@@ -294,6 +294,15 @@ struct StripDots<Type, std::index_sequence<kFewer...>> {
   static constexpr StripDot kAll[] = {Strip<Type>::template dot<kFewer + 1>...};
 };
 
+// A target that has strips alone.
+struct StripsAlone {
+  template <class Type>
+  static const Int8Type& of() {
+    static constexpr Int8Type type{Type::kX, StripDots<Type>::kAll, nullptr};
+    return type;
+  }
+};
+
 }  // namespace
 }  // namespace godwit::cpu
 GODWIT_LINES_END

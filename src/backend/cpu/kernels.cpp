@@ -1,7 +1,6 @@
 #include "backend/cpu/kernels.h"
 
 #include <cstdlib>
-#include <mutex>
 
 #include <hwy/highway.h>
 #include <hwy/targets.h>
@@ -12,9 +11,6 @@
 namespace godwit {
 namespace cpu {
 namespace {
-
-// Highway's choice of target is process-wide: it is set only while a table is filled.
-std::mutex dispatch_mutex;
 
 int64_t target_bit(const std::string& name) {
   for (int64_t bit : hwy::SupportedAndGeneratedTargets())
@@ -47,6 +43,7 @@ constexpr Extension kExtensions[] = {
        fill_attention_bf16(table);
      }},
     {"AVX512_VNNI", has_avx512_vnni, true, fill_matmul_vnni},
+    {"AVX_VNNI", has_avx_vnni, true, fill_matmul_avx_vnni, "AVX2"},
     {"AVX2_INT8", has_avx2, true, fill_matmul_avx2_int8, "AVX2"},
     {"AMX_EMULATED", has_avx512_bf16, false,
      [](Kernels& table) {
@@ -109,13 +106,10 @@ Result<Kernels> kernels_for(const std::string& target) {
   if (bit == 0)
     return errorf(ErrorCode::kInvalidArgument, "this machine has no SIMD target '{}'; it has {}", target,
                   join(cpu_simd_targets()));
-  std::lock_guard lock(dispatch_mutex);
-  hwy::GetChosenTarget().Update(bit);
-  fill_elementwise(table);
-  fill_matmul(table);
-  fill_attention(table);
-  fill_observe(table);
-  hwy::GetChosenTarget().DeInit();
+  fill_elementwise(table, bit);
+  fill_matmul(table, bit);
+  fill_attention(table, bit);
+  fill_observe(table, bit);
   if (extended != nullptr) extended->fill(table);
   return table;
 }

@@ -74,16 +74,18 @@ struct Kernels {
   void (*observe)(Context&, const ObserveArgs&) = nullptr;
 };
 
-// Each fills its part of the table for the target that Highway dispatches to at the time of the call.
-void fill_elementwise(Kernels& table);  // embed, gather_rows, rms_norm, rope, gated, add, softcap, combine_experts
-void fill_matmul(Kernels& table);       // matmul, expert_matmul and their f32 twins
-void fill_attention(Kernels& table);    // kv_write, attention, finish_attention, their f32 twins, merge_partials
-void fill_observe(Kernels& table);      // observe
+// Each fills its part of the table for one of Highway's targets, named by its bit:
+// embed, gather_rows, rms_norm, rope, gated, add, softcap, combine_experts;
+void fill_elementwise(Kernels& table, int64_t target);
+void fill_matmul(Kernels& table, int64_t target);     // matmul, expert_matmul and their f32 twins;
+void fill_attention(Kernels& table, int64_t target);  // kv_write, attention, finish_attention and f32, merge_partials;
+void fill_observe(Kernels& table, int64_t target);    // observe.
 // These replace entries by kernels with bf16 operands and fp32 sums: in AVX-512, in tiles, in emulated tiles. The
 // machine must have what features.h says.
 void fill_matmul_bf16(Kernels& table);  // matmul, expert_matmul
 // Quantized weights in 8 bits, the rest in fp32: in AVX-512, and in AVX2.
 void fill_matmul_vnni(Kernels& table);
+void fill_matmul_avx_vnni(Kernels& table);
 void fill_matmul_avx2_int8(Kernels& table);
 void fill_matmul_amx_bf16(Kernels& table);
 void fill_matmul_amx_int8(Kernels& table);  // weights of few bits in tiles of 8 bits

@@ -48,6 +48,7 @@ HWY_AFTER_NAMESPACE();
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <map>
 #include <vector>
 
 #include "backend/cpu/kernels.h"
@@ -120,9 +121,12 @@ Result<MachineLimits> measure_limits(int threads, const std::string& simd) {
     limits.fma_unit = "fp32 multiply-adds from registers";
     limits.fma_flops_per_second = best_rate([&] { return fma_round(pool); });
   }
-  const bool narrow = kernels.target == "AVX2_INT8";
-  if (narrow || kernels.target == "AVX512_BF16" || kernels.target == "AVX512_VNNI")
-    limits.int8_ops_per_second = best_rate([&] { return int8_dot_round(pool, !narrow); });
+  static const std::map<std::string, Int8Unit> in_8_bits = {{"AVX512_BF16", Int8Unit::kAvx512},
+                                                            {"AVX512_VNNI", Int8Unit::kAvx512},
+                                                            {"AVX_VNNI", Int8Unit::kAvxVnni},
+                                                            {"AVX2_INT8", Int8Unit::kAvx2}};
+  if (const auto unit = in_8_bits.find(kernels.target); unit != in_8_bits.end())
+    limits.int8_ops_per_second = best_rate([&] { return int8_dot_round(pool, unit->second); });
   limits.read_bytes_per_second = best_rate([&] { return read_round(pool, memory); });
   return limits;
 }

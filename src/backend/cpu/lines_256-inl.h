@@ -1,11 +1,17 @@
-// Lines of strips (strip_layouts.h) in AVX2: as lines_512, in two vectors each.
+// Lines of strips (strip_layouts.h) in AVX2: as lines_512, in two vectors each. With GODWIT_WITH_AVX_VNNI defined, sums
+// are made by vpdpbusd.
 #pragma once
 
 #include "backend/cpu/avx2_vectors.h"
 #include "backend/cpu/int8_x.h"
 
+#ifdef GODWIT_WITH_AVX_VNNI
+#define GODWIT_LINES_BEGIN GODWIT_AVX_VNNI_BEGIN
+#define GODWIT_LINES_END GODWIT_AVX_VNNI_END
+#else
 #define GODWIT_LINES_BEGIN GODWIT_AVX2_BEGIN
 #define GODWIT_LINES_END GODWIT_AVX2_END
+#endif
 
 GODWIT_LINES_BEGIN
 namespace godwit::cpu {
@@ -114,6 +120,28 @@ HWY_INLINE void store(Floats v, float* to) {
   _mm256_storeu_ps(to + 8, v.high);
 }
 
+#ifdef GODWIT_WITH_AVX_VNNI
+
+template <class Type>
+class WholeSums {
+ public:
+  using Codes = Line;
+  static HWY_INLINE Codes prepare(Line codes) { return codes; }
+
+  HWY_INLINE void start(int32_t bias) { low_ = high_ = _mm256_set1_epi32(Type::kX.constant != 0 ? bias : 0); }
+  HWY_INLINE void add_four(Codes codes, const int8_t* x) {
+    const __m256i values = _mm256_set1_epi32(load_4(x));
+    low_ = _mm256_dpbusd_avx_epi32(low_, codes.low, values);
+    high_ = _mm256_dpbusd_avx_epi32(high_, codes.high, values);
+  }
+  HWY_INLINE Line total(int32_t) const { return {low_, high_}; }
+
+ private:
+  __m256i low_, high_;
+};
+
+#else
+
 // vpmaddubsw adds two products in 16 bits, which hold those of codes up to 127; the eight pairs of a group of codes up
 // to 15 are added there, too. Codes of 8 bits, less the constant, are taken apart into magnitudes and signs, which x
 // gets; so there is no bias.
@@ -159,6 +187,8 @@ class WholeSums {
 
   __m256i low_, high_;
 };
+
+#endif
 
 }  // namespace
 }  // namespace godwit::cpu

@@ -15,6 +15,7 @@
 #include <hwy/highway.h>
 
 #include "backend/cpu/dequant_blocks-inl.h"
+#include "backend/cpu/dispatch.h"
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/matmul_problem.h"
 #include "backend/cpu/matmul_tile-inl.h"
@@ -296,8 +297,8 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace godwit::cpu {
 HWY_EXPORT(fill_matmul);
-void fill_matmul(Kernels& table) {
-  HWY_DYNAMIC_DISPATCH(fill_matmul)(table);
+void fill_matmul(Kernels& table, int64_t target) {
+  GODWIT_DISPATCH(fill_matmul, target)(table);
 }
 }  // namespace godwit::cpu
 #endif

@@ -25,17 +25,27 @@ struct PlainOutputs {
   }
 };
 
-struct Avx2 {
-  static const Int8Type& type(DType dtype) { return int8_type_avx2(dtype); }
+template <const Int8Type& (*kType)(DType)>
+struct Narrow {
+  static const Int8Type& type(DType dtype) { return kType(dtype); }
   using Outputs = PlainOutputs;
   static bool fetch() { return true; }  // on a Zen 4, too: 1.2 times as fast with 4 bits
 };
 
+template <const Int8Type& (*kType)(DType)>
+void fill_matmul_narrow(Kernels& table) {
+  fill_matmul_with<matmul_int8_with<Narrow<kType>>>(table);
+  table.in_fp32 = [](DType dtype) { return !is_quantized(dtype); };
+}
+
 }  // namespace
 
 void fill_matmul_avx2_int8(Kernels& table) {
-  fill_matmul_with<matmul_int8_with<Avx2>>(table);
-  table.in_fp32 = [](DType dtype) { return !is_quantized(dtype); };
+  fill_matmul_narrow<int8_type_avx2>(table);
+}
+
+void fill_matmul_avx_vnni(Kernels& table) {
+  fill_matmul_narrow<int8_type_avx_vnni>(table);
 }
 
 }  // namespace godwit::cpu

@@ -6,6 +6,7 @@
 #include <hwy/highway.h>
 
 #include "backend/cpu/attention_math-inl.h"
+#include "backend/cpu/dispatch.h"
 #include "backend/cpu/observe_work.h"
 #include "backend/cpu/page_codes-inl.h"
 
@@ -136,8 +137,8 @@ namespace godwit::cpu {
 
 HWY_EXPORT(fill_target_observe);
 
-void fill_observe(Kernels& table) {
-  HWY_DYNAMIC_DISPATCH(fill_target_observe)(table);
+void fill_observe(Kernels& table, int64_t target) {
+  GODWIT_DISPATCH(fill_target_observe, target)(table);
 }
 
 }  // namespace godwit::cpu
