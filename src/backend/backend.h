@@ -187,8 +187,8 @@ struct CpuOptions {
 };
 Result<std::unique_ptr<Backend>> make_cpu_backend(const CpuOptions& options);
 std::span<const std::string> cpu_simd_targets();  // what this machine runs, best first, without "reference"
-// The best of them that multiplies in fp32 alone; better ones (AMX_INT8, AMX_BF16, AVX512_BF16, AVX512_VNNI, AVX_VNNI,
-// AVX2_INT8) round operands.
+// The best of them that multiplies in fp32 alone; better ones (those of AMX, AVX512_BF16, and those that multiply in 8
+// bits) round operands.
 const std::string& cpu_fp32_target();
 
 // For tests: wraps a CPU back-end whose memory can be touched only while one of its operations runs.

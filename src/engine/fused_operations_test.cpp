@@ -71,7 +71,8 @@ TEST(FusedOperations, ServeEveryLayerOfAStep) {
 }
 
 TEST(FusedOperations, HaveKernelsOnTheTargetsThatPackX) {
-  for (const char* target : {"AMX_BF16", "AVX512_BF16", "AVX512_VNNI", "AVX_VNNI", "AVX2_INT8", "AMX_EMULATED"}) {
+  for (const char* target :
+       {"AMX_BF16", "AVX512_BF16", "AVX512_VNNI", "AVX512_INT8", "AVX_VNNI", "AVX2_INT8", "AMX_EMULATED"}) {
     auto kernels = cpu::kernels_for(target);
     if (!kernels) continue;  // not on this machine
     EXPECT_NE(kernels->matmul_all, nullptr) << target;

@@ -89,7 +89,8 @@ std::string way_name(const testing::TestParamInfo<Way>& info) {
 Rounding rounding_of(const Device& device, DType dtype) {
   const std::string& target = device.target();
   const bool in_bf16 = target.starts_with("AMX_") || target == "AVX512_BF16";
-  const bool in_8_bits = target == "AVX512_VNNI" || target == "AVX_VNNI" || target == "AVX2_INT8";
+  const bool in_8_bits =
+      target == "AVX512_VNNI" || target == "AVX512_INT8" || target == "AVX_VNNI" || target == "AVX2_INT8";
   if (dtype == DType::kF32 || (!in_bf16 && !in_8_bits)) return Rounding::kNone;
   if (!is_quantized(dtype)) return in_bf16 ? Rounding::kBf16 : Rounding::kNone;
   if (device.phase() == Phase::kDecode || !target.starts_with("AMX_")) return Rounding::kEightBits;

@@ -4,8 +4,13 @@
 
 #include "backend/cpu/avx2_vectors.h"
 
-// All that Highway's AVX3 has, so that its functions can be inlined, and VNNI with what comes with it since Cascade
-// Lake.
+// All that Highway's AVX3 has, so that its functions can be inlined: where has_avx512() holds.
+#define GODWIT_AVX3_BEGIN                                                                                  \
+  HWY_PUSH_ATTRIBUTES(                                                                                     \
+      "sse2,ssse3,sse4.1,sse4.2,pclmul,aes,avx,avx2,bmi,bmi2,fma,f16c,avx512f,avx512vl,avx512dq,avx512bw," \
+      "avx512cd")
+#define GODWIT_AVX3_END HWY_POP_ATTRIBUTES
+// That, and VNNI with what comes with it since Cascade Lake.
 #define GODWIT_AVX512_BEGIN                                                                                \
   HWY_PUSH_ATTRIBUTES(                                                                                     \
       "sse2,ssse3,sse4.1,sse4.2,pclmul,aes,avx,avx2,bmi,bmi2,fma,f16c,avx512f,avx512vl,avx512dq,avx512bw," \

@@ -37,9 +37,13 @@ bool detect_avx_vnni() {
   return detect_avx2() && bit(features_leaf(1).eax, kAvxVnni);
 }
 
+bool detect_avx512() {
+  return (hwy::SupportedTargets() & HWY_AVX3) != 0;
+}
+
 bool detect_avx512_vnni() {
   constexpr int kVnni = 11;
-  return (hwy::SupportedTargets() & HWY_AVX3) != 0 && bit(features_leaf(0).ecx, kVnni);
+  return detect_avx512() && bit(features_leaf(0).ecx, kVnni);
 }
 
 bool detect_avx512_bf16() {
@@ -75,6 +79,9 @@ bool detect_avx2() {
 bool detect_avx_vnni() {
   return false;
 }
+bool detect_avx512() {
+  return false;
+}
 bool detect_avx512_vnni() {
   return false;
 }
@@ -99,6 +106,11 @@ bool has_avx2() {
 
 bool has_avx_vnni() {
   static const bool has = detect_avx_vnni();
+  return has;
+}
+
+bool has_avx512() {
+  static const bool has = detect_avx512();
   return has;
 }
 

@@ -57,9 +57,10 @@ struct Int8Type {
   const RowDots* rows;     // null: rows are made into strips
 };
 
-// For every quantized type, in AVX-512 (needs has_avx512_vnni()) and in vectors of 256 bits (has_avx_vnni(),
-// has_avx2()).
+// For every quantized type, in AVX-512 (needs has_avx512_vnni(), or has_avx512()) and in vectors of 256 bits
+// (has_avx_vnni(), has_avx2()).
 const Int8Type& int8_type(DType dtype);
+const Int8Type& int8_type_avx512(DType dtype);
 const Int8Type& int8_type_avx_vnni(DType dtype);
 const Int8Type& int8_type_avx2(DType dtype);
 

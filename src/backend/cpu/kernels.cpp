@@ -43,6 +43,7 @@ constexpr Extension kExtensions[] = {
        fill_attention_bf16(table);
      }},
     {"AVX512_VNNI", has_avx512_vnni, true, fill_matmul_vnni},
+    {"AVX512_INT8", has_avx512, true, fill_matmul_avx512_int8},
     {"AVX_VNNI", has_avx_vnni, true, fill_matmul_avx_vnni, "AVX2"},
     {"AVX2_INT8", has_avx2, true, fill_matmul_avx2_int8, "AVX2"},
     {"AMX_EMULATED", has_avx512_bf16, false,

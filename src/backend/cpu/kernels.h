@@ -85,6 +85,7 @@ void fill_observe(Kernels& table, int64_t target);    // observe.
 void fill_matmul_bf16(Kernels& table);  // matmul, expert_matmul
 // Quantized weights in 8 bits, the rest in fp32: in AVX-512, and in AVX2.
 void fill_matmul_vnni(Kernels& table);
+void fill_matmul_avx512_int8(Kernels& table);
 void fill_matmul_avx_vnni(Kernels& table);
 void fill_matmul_avx2_int8(Kernels& table);
 void fill_matmul_amx_bf16(Kernels& table);

@@ -121,8 +121,9 @@ Result<MachineLimits> measure_limits(int threads, const std::string& simd) {
     limits.fma_unit = "fp32 multiply-adds from registers";
     limits.fma_flops_per_second = best_rate([&] { return fma_round(pool); });
   }
-  static const std::map<std::string, Int8Unit> in_8_bits = {{"AVX512_BF16", Int8Unit::kAvx512},
-                                                            {"AVX512_VNNI", Int8Unit::kAvx512},
+  static const std::map<std::string, Int8Unit> in_8_bits = {{"AVX512_BF16", Int8Unit::kAvx512Vnni},
+                                                            {"AVX512_VNNI", Int8Unit::kAvx512Vnni},
+                                                            {"AVX512_INT8", Int8Unit::kAvx512},
                                                             {"AVX_VNNI", Int8Unit::kAvxVnni},
                                                             {"AVX2_INT8", Int8Unit::kAvx2}};
   if (const auto unit = in_8_bits.find(kernels.target); unit != in_8_bits.end())

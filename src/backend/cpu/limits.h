@@ -12,9 +12,10 @@
 namespace godwit {
 
 // One round of work on all threads: what was done of it, for whoever keeps the time.
-double fma_round(ThreadPool& pool);                // FLOP in fp32, best SIMD target
-double bf16_dot_round(ThreadPool& pool);           // FLOP with bf16 operands in AVX-512; needs cpu::has_avx512_bf16()
-enum class Int8Unit { kAvx512, kAvxVnni, kAvx2 };  // cpu::has_avx512_vnni(), has_avx_vnni(), has_avx2()
+double fma_round(ThreadPool& pool);       // FLOP in fp32, best SIMD target
+double bf16_dot_round(ThreadPool& pool);  // FLOP with bf16 operands in AVX-512; needs cpu::has_avx512_bf16()
+// Of cpu::has_avx512_vnni(), has_avx512(), has_avx_vnni() and has_avx2().
+enum class Int8Unit { kAvx512Vnni, kAvx512, kAvxVnni, kAvx2 };
 double int8_dot_round(ThreadPool& pool, Int8Unit unit);  // operations on 8-bit codes
 double tile_round(ThreadPool& pool);                     // FLOP in tiles of bf16; needs cpu::has_amx()
 double streamed_tile_round(ThreadPool& pool);            // the same where every tile comes from the second cache

@@ -36,7 +36,7 @@ TEST(Limits, OfThisMachineAreNoNonsense) {
     EXPECT_LT(limits->read_bytes_per_second, 1e13);
   }
   // Where quantized weights are multiplied in vectors of 8 bits.
-  for (const char* simd : {"AVX512_BF16", "AVX512_VNNI", "AVX_VNNI", "AVX2_INT8"})
+  for (const char* simd : {"AVX512_BF16", "AVX512_VNNI", "AVX512_INT8", "AVX_VNNI", "AVX2_INT8"})
     if (const auto limits = measure_limits(1, simd)) {
       EXPECT_GT(limits->int8_ops_per_second, 1e9) << simd;
       EXPECT_LT(limits->int8_ops_per_second, 1e13) << simd;

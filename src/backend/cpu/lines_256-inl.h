@@ -142,54 +142,54 @@ class WholeSums {
 
 #else
 
-// vpmaddubsw adds two products in 16 bits, which hold those of codes up to 127; the eight pairs of a group of codes up
-// to 15 are added there, too. Codes of 8 bits, less the constant, are taken apart into magnitudes and signs, which x
-// gets; so there is no bias.
-template <class Type>
-class WholeSums {
- public:
-  static constexpr bool kSigned = Type::kLargestCode > 127;
-  static constexpr bool kNarrow = Type::kLargestCode * 127 * 2 * 8 < 32768;
-  struct Codes {
-    Line magnitudes;
-    Line signs;  // where kSigned
-  };
-
-  static HWY_INLINE Codes prepare(Line codes) {
-    if constexpr (!kSigned) return {codes, codes};
-    const __m256i constant = _mm256_set1_epi8(static_cast<char>(Type::kX.constant));
-    const Line v{_mm256_sub_epi8(codes.low, constant), _mm256_sub_epi8(codes.high, constant)};
-    return {{_mm256_abs_epi8(v.low), _mm256_abs_epi8(v.high)}, v};
-  }
-
-  HWY_INLINE void start(int32_t) { low_ = high_ = _mm256_setzero_si256(); }
-  HWY_INLINE void add_four(const Codes& codes, const int8_t* x) {
-    const __m256i values = _mm256_set1_epi32(load_4(x));
-    add_pairs(low_, codes.magnitudes.low, codes.signs.low, values);
-    add_pairs(high_, codes.magnitudes.high, codes.signs.high, values);
-  }
-  HWY_INLINE Line total(int32_t bias) const {
-    Line sums{low_, high_};
-    if constexpr (kNarrow) sums = {widened(low_), widened(high_)};
-    if constexpr (kSigned || Type::kX.constant == 0) return sums;
-    const __m256i all = _mm256_set1_epi32(bias);
-    return {_mm256_add_epi32(sums.low, all), _mm256_add_epi32(sums.high, all)};
-  }
-
- private:
-  static HWY_INLINE __m256i widened(__m256i pairs) { return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)); }
-  static HWY_INLINE void add_pairs(__m256i& sums, __m256i magnitudes, __m256i signs, __m256i x) {
-    if constexpr (kSigned) x = _mm256_sign_epi8(x, signs);
-    const __m256i pairs = _mm256_maddubs_epi16(magnitudes, x);
-    sums = kNarrow ? _mm256_add_epi16(sums, pairs) : _mm256_add_epi32(sums, widened(pairs));
-    asm("" : "+x"(sums));  // GCC would keep all products, in memory, to add them as a tree
-  }
-
-  __m256i low_, high_;
-};
+// What sums of pairs are made of (pair_sums-inl.h).
+using Values = __m256i;
+using Signs = Line;
+HWY_INLINE Values four_everywhere(const int8_t* x) {
+  return _mm256_set1_epi32(load_4(x));
+}
+HWY_INLINE Line all_lanes(int32_t value) {
+  const __m256i v = _mm256_set1_epi32(value);
+  return {v, v};
+}
+HWY_INLINE Line less_bytes(Line v, int constant) {
+  const __m256i c = _mm256_set1_epi8(static_cast<char>(constant));
+  return {_mm256_sub_epi8(v.low, c), _mm256_sub_epi8(v.high, c)};
+}
+HWY_INLINE Line magnitudes_of(Line v) {
+  return {_mm256_abs_epi8(v.low), _mm256_abs_epi8(v.high)};
+}
+HWY_INLINE Signs signs_of(Line v) {
+  return v;
+}
+HWY_INLINE Line pair_products(Line codes, Values x) {
+  return {_mm256_maddubs_epi16(codes.low, x), _mm256_maddubs_epi16(codes.high, x)};
+}
+HWY_INLINE Line pair_products(Line magnitudes, Signs signs, Values x) {
+  return {_mm256_maddubs_epi16(magnitudes.low, _mm256_sign_epi8(x, signs.low)),
+          _mm256_maddubs_epi16(magnitudes.high, _mm256_sign_epi8(x, signs.high))};
+}
+HWY_INLINE Line widened(Line pairs) {
+  const __m256i ones = _mm256_set1_epi16(1);
+  return {_mm256_madd_epi16(pairs.low, ones), _mm256_madd_epi16(pairs.high, ones)};
+}
+HWY_INLINE Line add_16(Line a, Line b) {
+  return {_mm256_add_epi16(a.low, b.low), _mm256_add_epi16(a.high, b.high)};
+}
+HWY_INLINE Line add_32(Line a, Line b) {
+  return {_mm256_add_epi32(a.low, b.low), _mm256_add_epi32(a.high, b.high)};
+}
+HWY_INLINE void keep_in_registers(Line& v) {
+  asm("" : "+x"(v.low));
+  asm("" : "+x"(v.high));
+}
 
 #endif
 
 }  // namespace
 }  // namespace godwit::cpu
 GODWIT_LINES_END
+
+#ifndef GODWIT_WITH_AVX_VNNI
+#include "backend/cpu/pair_sums-inl.h"
+#endif

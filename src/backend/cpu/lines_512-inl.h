@@ -1,12 +1,18 @@
 // Lines of strips (strip_layouts.h) in AVX-512: four bytes, or a float, of each of sixteen rows are a vector. lines_256
-// has the same names for AVX2; a source includes one of the two, and then what is written for both.
+// has the same names for AVX2; a source includes one of the two, and then what is written for both. With
+// GODWIT_WITHOUT_VNNI defined, sums are made in pairs.
 #pragma once
 
 #include "backend/cpu/avx512_vectors.h"
 #include "backend/cpu/int8_x.h"
 
+#ifdef GODWIT_WITHOUT_VNNI
+#define GODWIT_LINES_BEGIN GODWIT_AVX3_BEGIN
+#define GODWIT_LINES_END GODWIT_AVX3_END
+#else
 #define GODWIT_LINES_BEGIN GODWIT_AVX512_BEGIN
 #define GODWIT_LINES_END GODWIT_AVX512_END
+#endif
 
 GODWIT_LINES_BEGIN
 namespace godwit::cpu {
@@ -99,6 +105,47 @@ HWY_INLINE void store(Floats v, float* to) {
   _mm512_storeu_ps(to, v);
 }
 
+#ifdef GODWIT_WITHOUT_VNNI
+
+// What sums of pairs are made of (pair_sums-inl.h).
+using Values = __m512i;
+using Signs = __mmask64;
+HWY_INLINE Values four_everywhere(const int8_t* x) {
+  return _mm512_set1_epi32(load_4(x));
+}
+HWY_INLINE Line all_lanes(int32_t value) {
+  return _mm512_set1_epi32(value);
+}
+HWY_INLINE Line less_bytes(Line v, int constant) {
+  return _mm512_sub_epi8(v, _mm512_set1_epi8(static_cast<char>(constant)));
+}
+HWY_INLINE Line magnitudes_of(Line v) {
+  return _mm512_abs_epi8(v);
+}
+HWY_INLINE Signs signs_of(Line v) {
+  return _mm512_movepi8_mask(v);
+}
+HWY_INLINE Line pair_products(Line codes, Values x) {
+  return _mm512_maddubs_epi16(codes, x);
+}
+HWY_INLINE Line pair_products(Line magnitudes, Signs signs, Values x) {
+  return _mm512_maddubs_epi16(magnitudes, _mm512_mask_sub_epi8(x, signs, _mm512_setzero_si512(), x));
+}
+HWY_INLINE Line widened(Line pairs) {
+  return _mm512_madd_epi16(pairs, _mm512_set1_epi16(1));
+}
+HWY_INLINE Line add_16(Line a, Line b) {
+  return _mm512_add_epi16(a, b);
+}
+HWY_INLINE Line add_32(Line a, Line b) {
+  return _mm512_add_epi32(a, b);
+}
+HWY_INLINE void keep_in_registers(Line& v) {
+  asm("" : "+v"(v));
+}
+
+#else
+
 // The sum of a group's products with the codes of one row of x, four by four, and of the row's bias, which both ends
 // are told.
 template <class Type>
@@ -119,6 +166,12 @@ class WholeSums {
   Line sums_;
 };
 
+#endif
+
 }  // namespace
 }  // namespace godwit::cpu
 GODWIT_LINES_END
+
+#ifdef GODWIT_WITHOUT_VNNI
+#include "backend/cpu/pair_sums-inl.h"
+#endif
