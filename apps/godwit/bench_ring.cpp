@@ -227,6 +227,8 @@ struct BenchRing {
                        {"attention_seconds", (b.times.attention_s - a.times.attention_s) / layers},
                        {"exposed_seconds", (b.times.exposed_s - a.times.exposed_s) / layers},
                        {"merge_seconds", (b.times.merge_s - a.times.merge_s) / layers},
+                       {"stolen_seconds", (b.times.stolen_s - a.times.stolen_s) / layers},
+                       {"relieved_seconds", (b.times.relieved_s - a.times.relieved_s) / layers},
                        {"total_seconds", (b.times.total_s - a.times.total_s) / layers},
                        {"cpu_seconds", (b.cpu_s - a.cpu_s) / layers},
                        {"waited_cpu_seconds", (b.waited_cpu_s - a.waited_cpu_s) / layers},
@@ -258,17 +260,17 @@ struct BenchRing {
     if (!row.contains("per_layer")) return;
     std::cout << fmt::format(
         "{} of {} steps pass-q; predicted per layer: pass-kv {:.2f} ms, pass-q {:.2f} ms; sent {} per layer, by the "
-        "formulas {}\n\n| rank | rows | attention ms | exposed ms | merge ms | all ms | sent "
-        "|\n|---:|---:|---:|---:|---:|---:|---:|\n",
+        "formulas {}\n\n| rank | rows | attention ms | for others ms | exposed ms | merge ms | "
+        "all ms | sent |\n|---:|---:|---:|---:|---:|---:|---:|---:|\n",
         row["steps_pass_q"].get<int>(), row["steps"].get<int>(), number("predicted_pass_kv_seconds") * 1e3,
         number("predicted_pass_q_seconds") * 1e3, bytes_text(static_cast<uint64_t>(number("sent_bytes"))),
         bytes_text(static_cast<uint64_t>(number("formula_bytes"))));
     size_t rank = 0;
     for (const ordered_json& r : row["per_layer"])
-      std::cout << fmt::format("| {} | {} | {:.2f} | {:.2f} | {:.2f} | {:.2f} | {} |\n", rank++,
+      std::cout << fmt::format("| {} | {} | {:.2f} | {:.2f} | {:.2f} | {:.2f} | {:.2f} | {} |\n", rank++,
                                r["rows"].get<uint64_t>(), r["attention_seconds"].get<double>() * 1e3,
-                               r["exposed_seconds"].get<double>() * 1e3, r["merge_seconds"].get<double>() * 1e3,
-                               r["total_seconds"].get<double>() * 1e3,
+                               r["stolen_seconds"].get<double>() * 1e3, r["exposed_seconds"].get<double>() * 1e3,
+                               r["merge_seconds"].get<double>() * 1e3, r["total_seconds"].get<double>() * 1e3,
                                bytes_text(static_cast<uint64_t>(r["sent_bytes"].get<double>())));
     std::cout << std::endl;
   }

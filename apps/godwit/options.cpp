@@ -95,6 +95,7 @@ void ModelFlags::add_ranks_to(CLI::App& verb) {
   group->add_flag("!--inexact", ranks.exact, "Send less where queries travel; no longer the bits of one rank");
   group->add_flag("!--no-shared-memory", ranks.share_memory,
                   "Send keys and values in messages also between ranks of one host");
+  group->add_flag("!--no-steal", ranks.steal, "Let ranks of one host take no rows of attention from each other");
   group->add_option("--rank-timeout", ranks.timeout_s, "Longest wait for another rank within a step, in seconds")
       ->capture_default_str();
   group->add_option("--link", link, "Slow the links down to MICROSECONDS,GIGABIT, e.g. 50,1");

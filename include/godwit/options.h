@@ -24,6 +24,7 @@ struct RankOptions {
   bool exact = true;         // answers have the bits of one rank; else less travels where queries do
   bool balance = true;       // ranks that were slower so far compute less of a prompt; else all compute equally much
   bool share_memory = true;  // ranks on one host read each other's keys and values where they lie
+  bool steal = true;         // and who is ahead there computes rows of attention for who is behind
   double timeout_s = 60;     // the longest wait for another rank within a step
   // Slows every rank's link down to this, to see what another network would do, and shares no memory; 0: as it is.
   double link_latency_s = 0, link_bytes_per_second = 0;

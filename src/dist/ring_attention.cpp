@@ -36,8 +36,17 @@ RingAttention::RingAttention(Transport& transport, KvPool& pool, const RingShape
 Result<std::unique_ptr<RingAttention>> RingAttention::create(Transport& transport, KvPool& pool, const RingShape& shape,
                                                              const RingOptions& options, SharedView shared) {
   std::unique_ptr<RingAttention> ring(new RingAttention(transport, pool, shape, options, std::move(shared)));
+  GODWIT_TRY(ring->make_board());
   GODWIT_TRY(ring->allocate());
   return ring;
+}
+
+Status RingAttention::make_board() {
+  if (!options_.steal || !shared_.everybody_reads_all()) return {};
+  const size_t query_bytes = static_cast<size_t>(shape_.heads * shape_.head_dim) * sizeof(float);
+  GODWIT_ASSIGN(board_,
+                WorkBoard::create(transport_, {static_cast<size_t>(shape_.max_rows), query_bytes, state_bytes(1)}));
+  return {};
 }
 
 Status RingAttention::allocate() {
@@ -56,7 +65,9 @@ Status RingAttention::allocate() {
   if (open > 0) {
     GODWIT_ASSIGN(open_staging_, backend_.allocate(static_cast<size_t>(ranks()) * open));
   }
-  GODWIT_ASSIGN(state_, backend_.allocate(state_bytes(shape_.max_rows)));
+  if (!board_) {
+    GODWIT_ASSIGN(state_, backend_.allocate(state_bytes(shape_.max_rows)));
+  }
   GODWIT_ASSIGN(queries_,
                 backend_.allocate(rows * static_cast<size_t>(shape_.heads * shape_.head_dim) * sizeof(float)));
   GODWIT_ASSIGN(query_positions_, backend_.allocate(rows * sizeof(int32_t)));
@@ -122,6 +133,9 @@ void RingAttention::begin(std::span<const RingPart> parts, const Shares& shares)
   tellers_.clear();
   for (int rank = 0; rank < ranks(); ++rank)
     if (rank != me() && tell[static_cast<size_t>(rank)] != 0) tellers_.push_back(rank);
+  knows_places_ = false;
+  ++step_number_;
+  if (board_) transport_.set_meanwhile([this] { return steal(UINT32_MAX); });
   post_places();
 }
 
@@ -206,11 +220,11 @@ void RingAttention::attend_all(const LayerCall& call) {
     early = options_.overlap && is_old(round);
     if (early) post_round(call, round, 0);
   }
-  walk_shared(call, false);
+  if (!walk_shared(call, false)) return;
   if (!transport_.wait(pending_written_)) return;
   if (!take_new(call)) return;
   seal(call, false);
-  walk_shared(call, true);
+  if (!walk_shared(call, true)) return;
   for (const Part& part : parts_) {
     if (!passes_kv(part)) continue;
     now_ = &part;
@@ -331,7 +345,7 @@ Result<double> RingAttention::measure_segment(int row_count) {
   double best = 1e9;
   for (int i = 0; i < 3; ++i) {
     const Stopwatch watch;
-    walk({}, rows, {0, 1}, pages, state_tensor(state_.data(), row_count), false);
+    walk({}, rows, {0, 1}, pages, state_tensor(states(), row_count), false);
     best = std::min(best, watch.seconds());
   }
   times_ = before;

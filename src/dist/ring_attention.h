@@ -8,8 +8,9 @@
 // A row's walk goes on from segment to segment (AttentionArgs::state), as on one rank. Every rank sends what it keeps N
 // - 1 times, which are the bytes of a ring, in one hop. A cache of one round is an all-gather. Ranks that share memory
 // (shared_memory.h) tell where the pages are instead and read them there, and if all do, new K and V are written there,
-// too, and a layer is two walks, over what was there before the step and over what is new (ring_shared.cpp). Whoever
-// has attended must then wait for the others before a page of it is freed or written again: see reads_shared().
+// too, and a layer is two walks, over what was there before the step and over what is new (ring_shared.cpp), of which
+// ranks that are ahead compute blocks for those that are behind (work_board.h). Whoever has attended must then wait for
+// the others before a page of it is freed or written again: see reads_shared().
 //
 // pass-Q: queries go to the ranks that keep something they see; each walks its segments and returns their states as
 // soon as they are there; the row's rank takes them together in order. The same with one token is decoding. Where not
@@ -38,6 +39,7 @@
 #include "dist/shard.h"
 #include "dist/shared_memory.h"
 #include "dist/transport.h"
+#include "dist/work_board.h"
 #include "kv/sequence.h"
 
 namespace godwit::dist {
@@ -51,14 +53,20 @@ struct RingShape {
 struct RingOptions {
   bool overlap = true;  // the next round travels while one is walked
   bool exact = true;
+  bool steal = true;  // ranks of one host compute blocks of each other's rows
+  // A walk of so many multiply-adds is offered to others; shorter ones are over before it would pay.
+  int64_t least_offer = int64_t{1} << 28;
+  bool leaves_rows = false;  // for tests: this rank computes no block that it offers
 };
 
 // Seconds of attend(), added up over layers and steps.
 struct RingTimes {
   double attention_s = 0;
-  double exposed_s = 0;  // waiting for messages
+  double exposed_s = 0;  // waiting for messages, or for others to return rows
   double merge_s = 0;
-  double total_s = 0;  // with the copies into and out of frames
+  double total_s = 0;     // with the copies into and out of frames
+  double stolen_s = 0;    // attention for other ranks: in total_s as far as it was done within attend()
+  double relieved_s = 0;  // attention of other ranks for this one, as long as it would have taken here
   uint64_t layers = 0;
   uint64_t rows = 0;  // of this rank, once for all layers
 };
@@ -90,11 +98,14 @@ PageForms page_forms(const KvFormat& format, Stretch step, int32_t page);
 
 class RingAttention final : public LayerAttention {
  public:
+  // On every rank.
   static Result<std::unique_ptr<RingAttention>> create(Transport& transport, KvPool& pool, const RingShape& shape,
                                                        const RingOptions& options, SharedView shared = {});
 
-  // The rows of a rank are those of the parts, one after the other. All ranks give the same shares.
+  // The rows of a rank are those of the parts, one after the other. All ranks give the same shares. From begin() to
+  // end(), which comes after the last wait of the step, a rank that waits works for others.
   void begin(std::span<const RingPart> parts, const Shares& shares = {});
+  void end() { transport_.set_meanwhile({}); }
   void attend(const LayerCall& call) override;
   const Status& status() const { return transport_.status(); }
   // Whether ranks read each other's pages in this step: nobody may change them until all have done it.
@@ -151,6 +162,7 @@ class RingAttention final : public LayerAttention {
 
   RingAttention(Transport& transport, KvPool& pool, const RingShape& shape, const RingOptions& options,
                 SharedView shared);
+  Status make_board();
   Status allocate();
   void attend_all(const LayerCall& call);
   LayerCall own_call(const LayerCall& call) const;  // with the rows of the part that is being attended to
@@ -202,13 +214,21 @@ class RingAttention final : public LayerAttention {
   SegmentPages foreign_segment(int layer, int32_t segment, Frame& frame);
   Status pass_kv(const LayerCall& call, const std::vector<Stretch>& rounds, bool first_posted);
 
-  // pass-KV where all ranks share memory
+  // pass-KV where all ranks share memory. Old and new are stages, which grow from layer to layer.
   bool is_shared(const Part& part) const { return part.what.mode != RingMode::kPassQ && shared_.everybody_reads_all(); }
   void post_places();
   PageId shared_page(int layer, int32_t segment, size_t head, size_t page);
   SegmentPages shared_segments(int layer, Stretch segments);
   Status write_shared(const LayerCall& call);
-  void walk_shared(const LayerCall& call, bool fresh);
+  Status walk_shared(const LayerCall& call, bool fresh);
+  Stretch shared_stretch(const LayerCall& call, bool fresh) const;
+  bool resumes_at(const LayerCall& call, bool fresh) const { return fresh && shared_stretch(call, false).size() > 0; }
+  Status walk_offered(const LayerCall& call, const OfferedWalk& walk);
+  void walk_block(int owner, const OfferedWalk& walk, int32_t block);
+  bool steal(uint32_t before_stage);
+  static constexpr uint32_t stage_of(int layer, bool fresh) {
+    return 2 * static_cast<uint32_t>(layer) + (fresh ? 2 : 1);
+  }
 
   // pass-Q
   bool exact() const { return options_.exact && !now_->what.compact; }  // one state per segment, not per rank
@@ -232,6 +252,7 @@ class RingAttention final : public LayerAttention {
   // Tiles for rows [begin, end), which read all pages in the same forms.
   void add_tiles(int32_t row_begin, int32_t row_end, const SegmentPages& pages, size_t sealed_end);
   void finish(const LayerCall& call, std::span<const Tensor> states, const AttnPartial& partial);
+  std::byte* states() const { return board_ ? board_->states(me()) : state_.data(); }
   size_t state_bytes(int32_t row_count) const;
   Tensor state_tensor(std::byte* at, int32_t row_count) const;
 
@@ -253,7 +274,10 @@ class RingAttention final : public LayerAttention {
   Buffer outbox_, inbox_;  // pages of new tokens
   Buffer staging_;         // pages of a round
   Buffer open_staging_;    // likewise, if the format seals
-  Buffer state_;           // of this rank's rows
+  Buffer state_;           // of this rank's rows, unless they are on the board
+  std::unique_ptr<WorkBoard> board_;
+  uint16_t step_number_ = 0;
+  bool knows_places_ = false;  // of all pages that this step's walks read
   Buffer queries_, query_positions_, walked_, returned_;
   struct Half {  // of the double buffers
     Frame out, out_ids;

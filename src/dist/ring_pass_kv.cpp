@@ -116,7 +116,7 @@ SegmentPages RingAttention::foreign_segment(int layer, int32_t segment, Frame& f
 Status RingAttention::pass_kv(const LayerCall& call, const std::vector<Stretch>& rounds, bool first_posted) {
   const int32_t row_count = size_of(rows(me()));
   const Rows mine{call.q, call.positions, spans_of(me(), 0, row_count)};
-  const Tensor state = state_tensor(state_.data(), row_count);
+  const Tensor state = state_tensor(states(), row_count);
   if (!first_posted) post_round(call, rounds[0], 0);
   for (size_t i = 0; i < rounds.size(); ++i) {
     Half& half = halves_[i % 2];

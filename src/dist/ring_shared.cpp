@@ -3,12 +3,23 @@
 // A rank tells the others that it has written what is new of a layer, attends to what was there before the step, and
 // only then waits to hear the same from them. So ranks may be apart by that much of a layer's work before one of them
 // waits, and one that is slow for a moment holds nobody up.
+//
+// One that stays behind is helped: before a rank takes the next block of its own rows, and while it waits, it takes
+// blocks of whoever is behind it (work_board.h). It makes the walk that the owner would have made, so the bits are the
+// owner's.
 #include <algorithm>
 #include <cstring>
 
 #include "dist/ring_attention.h"
+#include "dist/stopwatch.h"
 
 namespace godwit::dist {
+namespace {
+
+// Of a block that one thread computes: those of a block of queries where four heads share keys.
+constexpr int32_t kOfferedRows = 64;
+
+}  // namespace
 
 // Where pages are does not change within a step, so that all layers' are told at its beginning: those that a rank keeps
 // of each part, layer by layer, segments in order, [head][page].
@@ -61,6 +72,7 @@ PageId RingAttention::shared_page(int layer, int32_t segment, size_t head, size_
 
 Status RingAttention::write_shared(const LayerCall& call) {
   GODWIT_TRY(transport_.wait(pending_places_));
+  knows_places_ = tells_;
   const int32_t page_tokens = pool_.format().page_tokens;
   for (const Part& part : parts_) {
     if (!is_shared(part)) continue;
@@ -106,22 +118,117 @@ SegmentPages RingAttention::shared_segments(int layer, Stretch segments) {
 }
 
 // What was there before the step, or, with the segment that it begins in, what is new.
-void RingAttention::walk_shared(const LayerCall& call, bool fresh) {
-  for (const Part& part : parts_) {
-    if (!is_shared(part)) continue;
-    now_ = &part;
-    const int32_t row_count = size_of(rows(me()));
+Stretch RingAttention::shared_stretch(const LayerCall& call, bool fresh) const {
+  const int32_t first = first_segment(call), end = end_segment(),
+                middle = std::clamp(shards_.segment_of(step().begin), first, end);
+  return fresh ? Stretch{middle, end} : Stretch{first, middle};
+}
+
+Status RingAttention::walk_shared(const LayerCall& call, bool fresh) {
+  for (size_t part = 0; part < parts_.size(); ++part) {
+    if (!is_shared(parts_[part])) continue;
+    now_ = &parts_[part];
+    const int32_t row_begin = now_->row_begin, row_count = size_of(rows(me()));
     if (row_count == 0) continue;
     const LayerCall own = own_call(call);
-    const int32_t first = first_segment(call), end = end_segment(),
-                  middle = std::clamp(shards_.segment_of(step().begin), first, end);
-    const Stretch segments = fresh ? Stretch{middle, end} : Stretch{first, middle};
-    const Tensor state = state_tensor(state_.data() + state_bytes(part.row_begin), row_count);
-    if (segments.size() > 0)
+    const Stretch segments = shared_stretch(call, fresh);
+    const Tensor state = state_tensor(states() + state_bytes(row_begin), row_count);
+    const int64_t work =
+        int64_t{row_count} * segments.size() * shards_.segment_tokens() * shape_.heads * shape_.head_dim;
+    if (board_ && segments.size() > 0 && work >= options_.least_offer) {
+      // Enough for all threads, and no more: who is behind gives away what it has not begun.
+      const int32_t most = (row_count + WorkBoard::kMaxBlocks - 1) / WorkBoard::kMaxBlocks,
+                    busy = kOfferedRows * (1 + 2 * (backend_.threads() - 1) / shape_.kv_heads);
+      GODWIT_TRY(walk_offered(own, {.part = static_cast<int32_t>(part),
+                                    .layer = call.layer,
+                                    .fresh = fresh ? 1 : 0,
+                                    .row_begin = row_begin,
+                                    .row_count = row_count,
+                                    .rows_per_block = std::max(most, busy),
+                                    .window = call.window,
+                                    .scale = call.scale,
+                                    .softcap = call.softcap}));
+    } else if (segments.size() > 0) {
       walk(own, {own.q, own.positions, spans_of(me(), 0, row_count)}, segments, shared_segments(call.layer, segments),
-           state, fresh && middle > first);
+           state, resumes_at(call, fresh));
+    }
     if (fresh) finish(own, {&state, 1}, own.partial);
   }
+  return {};
+}
+
+Status RingAttention::walk_offered(const LayerCall& call, const OfferedWalk& walk) {
+  const auto first = static_cast<size_t>(walk.row_begin), count = static_cast<size_t>(walk.row_count);
+  const size_t query_bytes = static_cast<size_t>(shape_.heads * shape_.head_dim) * sizeof(float);
+  for (size_t row = 0; row < count; ++row)
+    std::memcpy(board_->queries(me()) + (first + row) * query_bytes, call.q.data + row * call.q.row_stride_bytes,
+                query_bytes);
+  std::memcpy(board_->positions(me()) + first * sizeof(int32_t), call.positions.data, count * sizeof(int32_t));
+  const uint32_t stage = stage_of(walk.layer, walk.fresh != 0);
+  board_->offer(step_number_, static_cast<uint16_t>(stage), walk);
+  int own_blocks = 0;
+  double own_s = 0;
+  while (!options_.leaves_rows) {
+    while (steal(stage)) {
+    }
+    const auto block = board_->take_own();
+    if (!block) break;
+    const Stopwatch watch;
+    walk_block(me(), walk, *block);
+    own_s += watch.seconds();
+    ++own_blocks;
+  }
+  GODWIT_TRY(transport_.wait_until([&] { return board_->all_returned(); },
+                                   [&] {
+                                     return fmt::format(
+                                         "rank {} has taken rows from rank {} and not returned them for {:.3g} s: it "
+                                         "hangs, or is so slow that --rank-timeout must be raised",
+                                         board_->rank_that_owes(), me(), transport_.options().timeout_s);
+                                   }));
+  double relieved_s = static_cast<double>(board_->withdraw()) * 1e-9;
+  if (own_blocks > 0) relieved_s = std::max(relieved_s, own_s / own_blocks * (walk.blocks() - own_blocks));
+  times_.relieved_s += relieved_s;
+  return {};
+}
+
+// A block of `owner`'s rows, from its board and to it.
+void RingAttention::walk_block(int owner, const OfferedWalk& offered, int32_t block) {
+  const auto part = static_cast<size_t>(offered.part);
+  GODWIT_CHECK(part < parts_.size() && is_shared(parts_[part]) && offered.layer < shape_.layers);
+  now_ = &parts_[part];
+  GODWIT_CHECK(offered.row_count == size_of(rows(owner)) && block < offered.blocks());
+  const int32_t begin = offered.block_begin(block), end = offered.block_end(block), count = end - begin;
+  const auto row = static_cast<size_t>(offered.row_begin + begin);
+  LayerCall call;
+  call.layer = offered.layer;
+  call.scale = offered.scale;
+  call.softcap = offered.softcap;
+  call.window = offered.window;
+  const size_t query_bytes = static_cast<size_t>(shape_.heads * shape_.head_dim) * sizeof(float);
+  const Rows rows{
+      Tensor(board_->queries(owner) + row * query_bytes, DType::kF32, {count, shape_.heads, shape_.head_dim}),
+      Tensor(board_->positions(owner) + row * sizeof(int32_t), DType::kI32, {count}), spans_of(owner, begin, end)};
+  const bool fresh = offered.fresh != 0;
+  const Stretch segments = shared_stretch(call, fresh);
+  walk(call, rows, segments, shared_segments(call.layer, segments),
+       state_tensor(board_->states(owner) + state_bytes(static_cast<int32_t>(row)), count), resumes_at(call, fresh));
+}
+
+// A block of whoever is behind the most, if that is before a stage; false: there is none.
+bool RingAttention::steal(uint32_t before_stage) {
+  if (!knows_places_) return false;
+  const auto taken = board_->take(step_number_, before_stage);
+  if (!taken) return false;
+  const Part* before = now_;
+  const double attention_s = times_.attention_s;
+  const Stopwatch watch;
+  walk_block(taken->owner, taken->walk, taken->block);
+  const double seconds = watch.seconds();
+  board_->give_back(*taken, static_cast<int64_t>(seconds * 1e9));
+  times_.attention_s = attention_s;
+  times_.stolen_s += seconds;
+  now_ = before;
+  return true;
 }
 
 }  // namespace godwit::dist

@@ -28,6 +28,7 @@ struct RingCase {
   Shares shares = {};
   bool shared = false;  // pages lie in memory that the ranks share ...
   int hides = -1;       // ... except this one's
+  int idle = -1;        // the rank that leaves its rows to the others
 };
 
 struct RingStep {
@@ -188,8 +189,10 @@ inline RingRun together(const RingCase& c, const std::vector<RingStep>& steps, c
       RingRank rank(
           c,
           Shards(c.ranks, c.format.page_tokens, c.first, c.degree > 0 ? c.degree : c.ranks).share(static_cast<int>(i)));
+      RingOptions ring_options = c.options;
+      ring_options.leaves_rows = static_cast<int>(i) == c.idle;
       auto ring = value_of(RingAttention::create(
-          transport, rank.pool(), {c.heads, c.kv_heads, c.head_dim, c.max_rows, c.layers}, c.options,
+          transport, rank.pool(), {c.heads, c.kv_heads, c.head_dim, c.max_rows, c.layers}, ring_options,
           c.shared ? value_of(share(transport, static_cast<int>(i) == c.hides ? nullptr : &*rank.memory,
                                     c.format.page_bytes()))
                    : SharedView()));
@@ -202,6 +205,7 @@ inline RingRun together(const RingCase& c, const std::vector<RingStep>& steps, c
         rank.layers(ring.get(), ring->rows(0, static_cast<int>(i)), parts[i]);
         if (run.statuses[i] = ring->status(); !run.statuses[i]) return;
         if (ring->reads_shared()) run.statuses[i] = transport.barrier();
+        ring->end();
         rank.sequence().settle();
       }
       run.kept_slots[i] = rank.sequence().slots(0, 0);

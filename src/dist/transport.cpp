@@ -19,20 +19,51 @@ double seconds_since(int64_t start_ns) {
   return static_cast<double>(now_ns() - start_ns) * 1e-9;
 }
 
-// Who waits spins a moment, then lets others have the core, then sleeps a little.
-class Patience {
+double thread_seconds() {
+  return cpu_seconds(CLOCK_THREAD_CPUTIME_ID);
+}
+
+}  // namespace
+
+// A time of waiting, which counts from its beginning to its end, but for the work that is done meanwhile.
+class Transport::Wait {
  public:
+  explicit Wait(Transport& transport) : transport_(transport) {}
+  ~Wait() {
+    transport_.waited_s_ += seconds_since(start_) - worked_s_;
+    transport_.waited_cpu_s_ += thread_seconds() - start_cpu_s_ - worked_cpu_s_;
+  }
+  Wait(const Wait&) = delete;
+  Wait& operator=(const Wait&) = delete;
+
+  // Who waits works if there is something to do, spins a moment, then lets others have the core, then sleeps a little.
   void rest() {
+    if (works()) {
+      turns_ = 0;
+      return;
+    }
     if (++turns_ < 200) return;
     if (turns_ < 2000) return std::this_thread::yield();
     std::this_thread::sleep_for(std::chrono::microseconds(turns_ < 20000 ? 20 : 200));
   }
 
  private:
+  bool works() {
+    if (!transport_.meanwhile_) return false;
+    const int64_t start = now_ns();
+    const double cpu = thread_seconds();
+    if (!transport_.meanwhile_()) return false;
+    worked_s_ += seconds_since(start);
+    worked_cpu_s_ += thread_seconds() - cpu;
+    return true;
+  }
+
+  Transport& transport_;
+  const int64_t start_ = now_ns();
+  const double start_cpu_s_ = thread_seconds();
+  double worked_s_ = 0, worked_cpu_s_ = 0;
   int turns_ = 0;
 };
-
-}  // namespace
 
 Transport::Transport(std::unique_ptr<Link> link, const TransportOptions& options)
     : link_(std::move(link)), options_(options) {}
@@ -88,9 +119,8 @@ void Transport::receive(int from, Frame& frame, FrameKind kind, size_t bytes, st
   pending.push_back({link_->receive(from, frame.whole(bytes)), &frame, from, kind, bytes});
 }
 
-Status Transport::wait_for(Pending& pending, double timeout_s) {
+Status Transport::wait_for(Wait& wait, Pending& pending, double timeout_s) {
   const int64_t start = now_ns();
-  Patience patience;
   std::optional<size_t> arrived;
   while (!arrived) {
     auto done = link_->done(pending.ticket);
@@ -106,7 +136,7 @@ Status Transport::wait_for(Pending& pending, double timeout_s) {
                        "raised",
                        pending.peer, pending.frame != nullptr ? "answered" : "taken what was sent", timeout_s,
                        frame_kind_name(pending.kind))});
-    patience.rest();
+    wait.rest();
   }
   if (pending.frame == nullptr) return {};
   if (Status status = pending.frame->check(pending.kind, token_, pending.bytes, *arrived); !status)
@@ -115,20 +145,28 @@ Status Transport::wait_for(Pending& pending, double timeout_s) {
                                                   pending.peer, status.error().message)});
   while (pending.frame->due() > now_ns()) {
     link_->poll();
-    patience.rest();
+    wait.rest();
   }
   return {};
 }
 
 Status Transport::wait_all(std::vector<Pending>& pending, double timeout_s) {
-  const int64_t start = now_ns();
-  const double cpu = cpu_seconds(CLOCK_THREAD_CPUTIME_ID);
+  Wait wait(*this);
   if (status_)
     for (Pending& one : pending)
-      if (!wait_for(one, timeout_s)) break;
+      if (!wait_for(wait, one, timeout_s)) break;
   pending.clear();
-  waited_s_ += seconds_since(start);
-  waited_cpu_s_ += cpu_seconds(CLOCK_THREAD_CPUTIME_ID) - cpu;
+  return status_;
+}
+
+Status Transport::wait_until(const std::function<bool()>& ready, const std::function<std::string()>& late) {
+  Wait wait(*this);
+  const int64_t start = now_ns();
+  while (status_ && !ready()) {
+    if (seconds_since(start) > options_.timeout_s) return fail({ErrorCode::kIo, late()});
+    link_->poll();
+    wait.rest();
+  }
   return status_;
 }
 

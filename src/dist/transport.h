@@ -10,6 +10,8 @@
 
 #include <array>
 #include <chrono>
+#include <functional>
+#include <string>
 #include <vector>
 
 #include "dist/frame.h"
@@ -55,9 +57,13 @@ class Transport {
   Status wait(std::vector<Pending>& pending);
   // Likewise, however long it takes: between steps nobody knows when the next one begins.
   Status wait_long(std::vector<Pending>& pending);
+  // Until `ready`, which another rank brings about without a message; `late` says what to tell if it does not.
+  Status wait_until(const std::function<bool()>& ready, const std::function<std::string()>& late);
   void poll() {
     if (status_) link_->poll();
   }
+  // What to do while waiting, a little at a time; false: nothing just now. That is no waiting, then.
+  void set_meanwhile(std::function<bool()> work) { meanwhile_ = std::move(work); }
 
   // Small exchanges. all_gather: everyone's `mine`, all of the same size, by rank.
   Status all_gather(FrameKind kind, std::span<const std::byte> mine, std::vector<std::byte>& all);
@@ -70,7 +76,8 @@ class Transport {
   void abort() { link_->abort(); }
 
  private:
-  Status wait_for(Pending& pending, double timeout_s);
+  class Wait;
+  Status wait_for(Wait& wait, Pending& pending, double timeout_s);
   Status wait_all(std::vector<Pending>& pending, double timeout_s);
   int64_t due_time(size_t bytes, size_t copies);
   Status fail(Error error);
@@ -81,6 +88,7 @@ class Transport {
   uint64_t token_ = 0;
   int64_t busy_until_ns_ = 0;  // of a shaped link
   std::array<Traffic, kFrameKinds> traffic_{};
+  std::function<bool()> meanwhile_;
   double waited_s_ = 0, waited_cpu_s_ = 0;
 };
 

@@ -29,7 +29,7 @@ Result<std::unique_ptr<Team>> Team::make(Engine::Impl& engine, Ranks::Impl& rank
   auto ring = dist::RingAttention::create(
       ranks.transport, *engine.pool,
       {config.heads, config.kv_heads, config.head_dim, engine.options.prefill_chunk, engine.model->kv_shape().layers},
-      {.overlap = options.overlap, .exact = options.exact}, std::move(shared));
+      {.overlap = options.overlap, .exact = options.exact, .steal = options.steal}, std::move(shared));
   GODWIT_TRY(ranks.agree(ring ? Status() : tl::unexpected(ring.error())));
   team->ring_ = std::move(*ring);
   GODWIT_ASSIGN(team->costs_, dist::measure_costs(ranks.transport, *team->ring_));

@@ -95,6 +95,7 @@ std::string rank_options_text(const EngineOptions& o) {
                         {"exact", r.exact},
                         {"balance", r.balance},
                         {"share_memory", r.share_memory},
+                        {"steal", r.steal},
                         {"timeout_s", r.timeout_s},
                         {"link_latency_s", r.link_latency_s},
                         {"link_bytes_per_second", r.link_bytes_per_second}}
@@ -103,7 +104,7 @@ std::string rank_options_text(const EngineOptions& o) {
 
 Result<EngineOptions> rank_options_from(std::string_view text) {
   const nlohmann::json j = nlohmann::json::parse(text, nullptr, false);
-  if (!j.is_object() || j.size() != 19) return errorf(ErrorCode::kBadData, "rank 0 sent options that make no sense");
+  if (!j.is_object() || j.size() != 20) return errorf(ErrorCode::kBadData, "rank 0 sent options that make no sense");
   EngineOptions o;
   RankOptions& r = o.rank_options;
   try {
@@ -123,6 +124,7 @@ Result<EngineOptions> rank_options_from(std::string_view text) {
     j.at("exact").get_to(r.exact);
     j.at("balance").get_to(r.balance);
     j.at("share_memory").get_to(r.share_memory);
+    j.at("steal").get_to(r.steal);
     j.at("timeout_s").get_to(r.timeout_s);
     j.at("link_latency_s").get_to(r.link_latency_s);
     j.at("link_bytes_per_second").get_to(r.link_bytes_per_second);

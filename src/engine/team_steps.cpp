@@ -97,6 +97,7 @@ Status Team::forward(Phase phase, std::span<const RankPart> parts, std::span<con
   }
   const dist::Stopwatch watch;
   const double waited_s = ranks_.transport.waited_s();
+  const dist::RingTimes times = ring_->times();
   ring_->begin(ring, shares_);
   std::vector<TokenId> own;
   std::vector<AttentionSegment> segments;
@@ -123,7 +124,9 @@ Status Team::forward(Phase phase, std::span<const RankPart> parts, std::span<con
                          {.tokens = own, .groups = {&group, 1}, .phase = phase, .attention = &attention});
   GODWIT_TRY(ring_->status());
   if (tells_speeds(phase, parts)) {
-    const double busy_s = watch.seconds() - (ranks_.transport.waited_s() - waited_s);
+    // As long as this rank's rows took, whoever computed them.
+    const double busy_s = watch.seconds() - (ranks_.transport.waited_s() - waited_s) -
+                          (ring_->times().stolen_s - times.stolen_s) + (ring_->times().relieved_s - times.relieved_s);
     std::vector<int64_t> busy_ns;
     GODWIT_TRY(dist::gather_busy(ranks_.transport, static_cast<int64_t>(busy_s * 1e9), busy_ns));
     speeds_ = dist::next_speeds(speeds_, ring_->row_counts(), busy_ns);
@@ -131,6 +134,7 @@ Status Team::forward(Phase phase, std::span<const RankPart> parts, std::span<con
   } else if (ring_->reads_shared()) {
     GODWIT_TRY(ranks_.transport.barrier());
   }
+  ring_->end();
   for (const RankPart& part : parts) {  // room for more was reserved with what it seals
     KvSequence& sequence = *sequences_.at(part.sequence).sequence;
     if (sequence.next_position() == part.end) sequence.settle();

@@ -75,6 +75,7 @@ def test_wrong_usage_names_the_argument(godwit, arguments, word):
         (["--ranks", "2"], "mpirun"),
         (["--no-overlap"], "mpirun"),
         (["--no-balance"], "mpirun"),
+        (["--no-steal"], "mpirun"),
     ],
     ids=words,
 )
