@@ -95,7 +95,7 @@ TEST_P(PackedTest, ProductsKeepTheirBits) {
 
 // More rows of x than one task takes, each as it is alone.
 TEST_P(PackedTest, ManyRowsAreEachAsAlone) {
-  constexpr int64_t kIn = 1024, kOut = 80;
+  constexpr int64_t kIn = 2560, kOut = 80;  // more units than a chunk of a panel has
   for (DType dtype : types()) {
     const Floats x = random_floats(static_cast<size_t>(530 * kIn), 6);
     const Tensor w = pack(weights({kOut, kIn}, dtype, 7));

@@ -16,7 +16,8 @@ struct DotFunctions {
     static constexpr RowDots rows{{dot<Type, 1>, dot<Type, 2>, dot<Type, 3>, dot<Type, 4>},
                                   P::kUnitBytes,
                                   P::fill,
-                                  {P::template dot<4>, P::template dot<5>, P::template dot<6>}};
+                                  P::fill_strips,
+                                  {P::template dot<4>, P::template dot<5>}};
     static constexpr Int8Type type{Type::kX, StripDots<Type>::kAll, &rows};
     return type;
   }

@@ -2,6 +2,7 @@
 #include "backend/cpu/int8_dot.h"
 
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <random>
 
@@ -185,6 +186,32 @@ TEST_F(Int8DotTest, PanelsAgreeToTheBit) {
         }
       }
     }
+  }
+}
+
+// Panels are the same bytes, whatever they are made of; a strip that is alone fills its half.
+TEST_F(Int8DotTest, PanelsOfStripsAreThoseOfRows) {
+  for (DType dtype : quantized_types()) {
+    const RowDots& dots = *int8_type(dtype).rows;
+    for (size_t in : {256, 2304})
+      for (size_t strips : {1, 2}) {
+        SCOPED_TRACE(testing::Message() << dtype_name(dtype) << " of " << in << ", strips " << strips);
+        const size_t rows = strips * kStripRows, row_bytes = dtype_bytes(dtype, in), units = in / kUnitValues;
+        const std::vector<float> values = random_floats(rows * in, 9, 0.1F);
+        std::vector<std::byte> stored(rows * row_bytes), strip(stored.size());
+        for (size_t row = 0; row < rows; ++row)
+          quantize(dtype, values.data() + row * in, stored.data() + row * row_bytes, in);
+        for (size_t i = 0; i < strips; ++i)
+          strip_copies(dtype).pack(stored.data() + i * kStripRows * row_bytes, row_bytes, units,
+                                   strip.data() + i * kStripRows * row_bytes);
+        const size_t bytes = units * dots.panel_unit_bytes;
+        const Buffer of_rows = aligned_buffer(bytes), of_strips = aligned_buffer(bytes);
+        dots.fill({stored.data(), row_bytes, rows, in}, units, of_rows.data());
+        dots.fill_strips(strip.data(), strips, units, of_strips.data());
+        constexpr size_t kLine = 2 * 64;  // of both strips
+        for (size_t at = 0; at < bytes; at += kLine)
+          ASSERT_EQ(std::memcmp(of_rows.data() + at, of_strips.data() + at, 64 * strips), 0) << at;
+      }
   }
 }
 

@@ -8,18 +8,22 @@ namespace {
 
 constexpr size_t kRows = 6,
                  kCols = 4;  // of x and of weights: 24 accumulators, four weights and one x fill 32 registers
+// Weight rows of a panel, which stays in the second cache while all rows of x pass by, each tile of them once.
+constexpr size_t kPanel = 64, kChunkValues = 2048;
 
 GODWIT_BF16_BEGIN
 
+// Of a panel the four rows from `col` on.
 template <size_t kCount>
-void multiply_rows(const PanelStep& step) {
+void multiply_rows(const PanelStep& step, size_t col) {
+  float *carry = step.carry + col * kRows * 16, *sums = step.sums + col;
   __m512 acc[kCount][kCols];
 #pragma GCC unroll 8
   for (size_t r = 0; r < kCount; ++r)
 #pragma GCC unroll 4
     for (size_t c = 0; c < kCols; ++c)
-      acc[r][c] = step.first ? _mm512_setzero_ps() : _mm512_load_ps(step.carry + (r * kCols + c) * 16);
-  const auto *panel = reinterpret_cast<const uint16_t*>(step.panel.bytes),
+      acc[r][c] = step.first ? _mm512_setzero_ps() : _mm512_load_ps(carry + (r * kCols + c) * 16);
+  const auto *panel = reinterpret_cast<const uint16_t*>(step.panel.bytes) + col * kChunkValues,
              *x = reinterpret_cast<const uint16_t*>(step.x);
   for (size_t block = 0; block < step.blocks; ++block) {
     __m512bh weights[kCols];
@@ -37,10 +41,10 @@ void multiply_rows(const PanelStep& step) {
 #pragma GCC unroll 8
   for (size_t r = 0; r < kCount; ++r) {
     if (step.last) {
-      _mm_store_ps(step.sums + r * kCols, sum_lanes(acc[r][0], acc[r][1], acc[r][2], acc[r][3]));
+      _mm_store_ps(sums + r * kPanel, sum_lanes(acc[r][0], acc[r][1], acc[r][2], acc[r][3]));
     } else {
 #pragma GCC unroll 4
-      for (size_t c = 0; c < kCols; ++c) _mm512_store_ps(step.carry + (r * kCols + c) * 16, acc[r][c]);
+      for (size_t c = 0; c < kCols; ++c) _mm512_store_ps(carry + (r * kCols + c) * 16, acc[r][c]);
     }
   }
 }
@@ -50,10 +54,10 @@ GODWIT_BF16_END
 class Avx512Kernel {
  public:
   static constexpr size_t kBlock = kBf16Block, kTailBytes = 0, kLag = 0;
-  static constexpr size_t kPanelRows = kCols, kChunk = 2048;
-  static constexpr size_t kTileRows = kRows, kBlockTiles = 32;
-  static constexpr size_t kTaskRows = 64, kRowStep = kCols;
-  static constexpr size_t kCarryFloats = kRows * kCols * 16;
+  static constexpr size_t kPanelRows = kPanel, kChunk = kChunkValues;
+  static constexpr size_t kTileRows = kRows, kBlockTiles = 128;
+  static constexpr size_t kTaskRows = kPanel, kRowStep = kCols;
+  static constexpr size_t kCarryFloats = kRows * kPanel * 16;
   static constexpr size_t kStreamRows = kDotXRows;
   static constexpr bool kInPlace = false, kPairs = false;
 
@@ -67,14 +71,19 @@ class Avx512Kernel {
     pack_bf16_rows(rows, count, width, k, end, reinterpret_cast<uint16_t*>(to));
   }
   static WeightPanel panel(ExpandRows expand, const PanelWeights& weights, std::byte* to) {
-    expand(weights.rows, to, kPanelRows);
+    for (size_t col = 0; col < weights.rows.rows; col += kCols) {
+      WeightRows rows = weights.rows;
+      rows.first += col * rows.stride;
+      rows.rows = std::min(kCols, rows.rows - col);
+      expand(rows, to + col * kChunk * sizeof(uint16_t), kCols);
+    }
     return {to, nullptr};
   }
 
   void multiply(const PanelStep& step) {
-    constexpr void (*kByRows[])(const PanelStep&) = {multiply_rows<1>, multiply_rows<2>, multiply_rows<3>,
-                                                     multiply_rows<4>, multiply_rows<5>, multiply_rows<6>};
-    kByRows[step.outputs.x_rows - 1](step);
+    constexpr void (*kByRows[])(const PanelStep&, size_t col) = {multiply_rows<1>, multiply_rows<2>, multiply_rows<3>,
+                                                                 multiply_rows<4>, multiply_rows<5>, multiply_rows<6>};
+    for (size_t col = 0; col < step.panel_rows; col += kCols) kByRows[step.outputs.x_rows - 1](step, col);
     if (step.last) step.outputs.write(step.sums, kPanelRows, step.row, step.panel_rows);
   }
   void finish() {}

@@ -12,11 +12,13 @@
 
 namespace godwit::cpu {
 
-// From this many rows of x on, copying weights into panels costs less than it saves.
-constexpr size_t kPanelsFrom = 12;
+// From this many rows of x on, copying weights into panels costs less than it saves: rows, and strips.
+constexpr size_t kPanelsFrom = 12, kStripPanelsFrom = 48;
 static_assert(kPanelsFrom / ((kPanelsFrom + kPanelRowsOfX) / kPanelRowsOfX) >= kPanelLeastRowsOfX);
-constexpr size_t kTaskRows = 64;  // of weights, at most; x of many rows passes by them while they are in cache
-constexpr size_t kTaskBytes = 96 * 1024;
+// Weights of a task, at most: x of many rows passes by them while they are in the second cache, as panels or, of a few
+// rows, as they lie.
+constexpr size_t kTaskRows = 128, kTaskPanelBytes = 640 * 1024;
+constexpr size_t kFewTaskRows = 64, kTaskBytes = 96 * 1024;
 
 struct Task {
   std::span<const MatmulProblem> products;
@@ -44,12 +46,14 @@ class Int8Matmul {
       const Task& task = tasks[static_cast<size_t>(i)];
       for (const MatmulProblem& problem : task.products) {
         const Product product{problem, Set::type(problem.dtype), problem.jobs[task.job], task.begin, task.end, in_};
-        if (problem.packed) {
+        if (in_panels(problem, product.job)) {
+          run_panels(product, thread);
+        } else if (problem.packed) {
           run_strips(product, product.weights(task.begin, kStripRows).first);
         } else if (product.type.rows == nullptr) {
           run_strips(product, make_strips(product, thread));
         } else {
-          in_panels(product.job) ? run_panels(product, thread) : run_rows(product);
+          run_rows(product);
         }
       }
     });
@@ -83,9 +87,11 @@ class Int8Matmul {
     }
   }
 
-  static bool in_panels(const MatmulJob& job) {
-    return static_cast<size_t>(job.row_end - job.row_begin) >= kPanelsFrom;
+  static bool in_panels(const MatmulProblem& problem, const MatmulJob& job) {
+    const auto rows = static_cast<size_t>(job.row_end - job.row_begin);
+    return Set::type(problem.dtype).rows != nullptr && rows >= (problem.packed ? kStripPanelsFrom : kPanelsFrom);
   }
+  size_t panel_bytes(const Int8Type& type) const { return units_ * type.rows->panel_unit_bytes; }
 
   std::vector<Task> make_tasks() const {
     const auto threads = static_cast<size_t>(context_.pool.threads());
@@ -99,14 +105,23 @@ class Int8Matmul {
           return problem.packed || Set::type(problem.dtype).rows == nullptr;
         };
         const bool strips = std::any_of(products.begin(), products.end(), in_strips);
-        const bool panels = in_panels(first_.jobs[job]);
-        const size_t step = panels ? kPanelWeightRows : strips ? kStripRows : kDotWeightRows;
-        const size_t most = panels ? kTaskRows : kTaskBytes / products.front().weight_stride;
-        const size_t rows = std::clamp(std::min(share, most) / step * step, step, kTaskRows);
+        const auto widest = std::max_element(products.begin(), products.end(), [&](const auto& a, const auto& b) {
+          return task_panel_bytes(a, job) < task_panel_bytes(b, job);
+        });
+        const size_t panel = task_panel_bytes(*widest, job);
+        const size_t step = panel > 0 ? kPanelWeightRows : strips ? kStripRows : kDotWeightRows;
+        const size_t most = panel > 0 ? std::min(kTaskRows, kTaskPanelBytes / panel * kPanelWeightRows)
+                                      : std::min(kFewTaskRows, kTaskBytes / products.front().weight_stride);
+        const size_t rows = std::max(std::min(share, most) / step * step, step);
         for (size_t row = 0; row < out; row += rows) tasks.push_back({products, job, row, std::min(row + rows, out)});
       }
     });
     return tasks;
+  }
+
+  // Of a panel; 0: the job needs none.
+  size_t task_panel_bytes(const MatmulProblem& problem, size_t job) const {
+    return in_panels(problem, problem.jobs[job]) ? panel_bytes(Set::type(problem.dtype)) : 0;
   }
 
   void run_rows(const Product& product) const {
@@ -170,16 +185,22 @@ class Int8Matmul {
   }
 
   void run_panels(const Product& product, int thread) const {
-    const size_t panel_bytes = units_ * product.type.rows->panel_unit_bytes;
+    const RowDots& dots = *product.type.rows;
+    const size_t bytes = panel_bytes(product.type);
     const size_t panels = (product.end - product.begin + kPanelWeightRows - 1) / kPanelWeightRows;
-    std::byte* memory = context_.scratch(thread, panels * panel_bytes);
-    for (size_t i = 0; i < panels; ++i)
-      product.type.rows->fill(product.weights(product.begin + i * kPanelWeightRows, kPanelWeightRows), units_,
-                              memory + i * panel_bytes);
+    std::byte* memory = context_.scratch(thread, panels * bytes);
+    for (size_t i = 0; i < panels; ++i) {
+      const Int8Weights weights = product.weights(product.begin + i * kPanelWeightRows, kPanelWeightRows);
+      if (product.problem.packed) {
+        dots.fill_strips(weights.first, (weights.rows + kStripRows - 1) / kStripRows, units_, memory + i * bytes);
+      } else {
+        dots.fill(weights, units_, memory + i * bytes);
+      }
+    }
     each_tile<kPanelRowsOfX>(product, [&](const XUnit* x, size_t x_rows, float* sums) {
       for (size_t i = 0; i < panels; ++i)
-        product.type.rows->panel_dot[x_rows - kPanelLeastRowsOfX](memory + i * panel_bytes, x, units_,
-                                                                  sums + i * kPanelWeightRows, kTaskRows);
+        dots.panel_dot[x_rows - kPanelLeastRowsOfX](memory + i * bytes, x, units_, sums + i * kPanelWeightRows,
+                                                    kTaskRows);
     });
   }
 
