@@ -135,7 +135,7 @@ void RingAttention::begin(std::span<const RingPart> parts, const Shares& shares)
     if (rank != me() && tell[static_cast<size_t>(rank)] != 0) tellers_.push_back(rank);
   knows_places_ = false;
   ++step_number_;
-  if (board_) transport_.set_meanwhile([this] { return steal(UINT32_MAX); });
+  transport_.set_meanwhile(board_ && tells_ ? [this] { return steal(UINT32_MAX); } : std::function<bool()>());
   post_places();
 }
 

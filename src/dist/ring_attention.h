@@ -102,6 +102,8 @@ class RingAttention final : public LayerAttention {
   static Result<std::unique_ptr<RingAttention>> create(Transport& transport, KvPool& pool, const RingShape& shape,
                                                        const RingOptions& options, SharedView shared = {});
 
+  ~RingAttention() { end(); }
+
   // The rows of a rank are those of the parts, one after the other. All ranks give the same shares. From begin() to
   // end(), which comes after the last wait of the step, a rank that waits works for others.
   void begin(std::span<const RingPart> parts, const Shares& shares = {});
@@ -223,6 +225,7 @@ class RingAttention final : public LayerAttention {
   Status walk_shared(const LayerCall& call, bool fresh);
   Stretch shared_stretch(const LayerCall& call, bool fresh) const;
   bool resumes_at(const LayerCall& call, bool fresh) const { return fresh && shared_stretch(call, false).size() > 0; }
+  int32_t offered_rows(int32_t row_count) const;  // of a block
   Status walk_offered(const LayerCall& call, const OfferedWalk& walk);
   void walk_block(int owner, const OfferedWalk& walk, int32_t block);
   bool steal(uint32_t before_stage);

@@ -16,8 +16,9 @@
 namespace godwit::dist {
 namespace {
 
-// Of a block that one thread computes: those of a block of queries where four heads share keys.
-constexpr int32_t kOfferedRows = 64;
+// Of a block that one thread computes, as attention on one rank has them (all heads that share keys together), and into
+// how many blocks a walk is cut at least: one would be all that others could take.
+constexpr int32_t kOfferedQueries = 256, kLeastBlocks = 4;
 
 }  // namespace
 
@@ -136,15 +137,12 @@ Status RingAttention::walk_shared(const LayerCall& call, bool fresh) {
     const int64_t work =
         int64_t{row_count} * segments.size() * shards_.segment_tokens() * shape_.heads * shape_.head_dim;
     if (board_ && segments.size() > 0 && work >= options_.least_offer) {
-      // Enough for all threads, and no more: who is behind gives away what it has not begun.
-      const int32_t most = (row_count + WorkBoard::kMaxBlocks - 1) / WorkBoard::kMaxBlocks,
-                    busy = kOfferedRows * (1 + 2 * (backend_.threads() - 1) / shape_.kv_heads);
       GODWIT_TRY(walk_offered(own, {.part = static_cast<int32_t>(part),
                                     .layer = call.layer,
                                     .fresh = fresh ? 1 : 0,
                                     .row_begin = row_begin,
                                     .row_count = row_count,
-                                    .rows_per_block = std::max(most, busy),
+                                    .rows_per_block = offered_rows(row_count),
                                     .window = call.window,
                                     .scale = call.scale,
                                     .softcap = call.softcap}));
@@ -155,6 +153,14 @@ Status RingAttention::walk_shared(const LayerCall& call, bool fresh) {
     if (fresh) finish(own, {&state, 1}, own.partial);
   }
   return {};
+}
+
+// Enough for all threads, and no more: who is behind gives away what it has not begun.
+int32_t RingAttention::offered_rows(int32_t row_count) const {
+  const int32_t group = shape_.heads / shape_.kv_heads, one = std::max(1, kOfferedQueries / group),
+                busy = one * (1 + 2 * (backend_.threads() - 1) / shape_.kv_heads),
+                least = (row_count + WorkBoard::kMaxBlocks - 1) / WorkBoard::kMaxBlocks;
+  return std::max({1, least, std::min(busy, row_count / kLeastBlocks)});
 }
 
 Status RingAttention::walk_offered(const LayerCall& call, const OfferedWalk& walk) {
@@ -179,24 +185,27 @@ Status RingAttention::walk_offered(const LayerCall& call, const OfferedWalk& wal
     ++own_blocks;
   }
   GODWIT_TRY(transport_.wait_until([&] { return board_->all_returned(); },
-                                   [&] {
+                                   [&](double waited_s) {
+                                     const int owes = board_->rank_that_owes();
                                      return fmt::format(
-                                         "rank {} has taken rows from rank {} and not returned them for {:.3g} s: it "
+                                         "{} has taken rows from rank {} and not returned them for {:.3g} s: it "
                                          "hangs, or is so slow that --rank-timeout must be raised",
-                                         board_->rank_that_owes(), me(), transport_.options().timeout_s);
+                                         owes < 0 ? "another rank" : fmt::format("rank {}", owes), me(), waited_s);
                                    }));
-  double relieved_s = static_cast<double>(board_->withdraw()) * 1e-9;
-  if (own_blocks > 0) relieved_s = std::max(relieved_s, own_s / own_blocks * (walk.blocks() - own_blocks));
-  times_.relieved_s += relieved_s;
+  // By this rank's own blocks, where it computed any: another may be slow, or have been stopped with a block in hand.
+  const double others_s = static_cast<double>(board_->withdraw()) * 1e-9;
+  times_.relieved_s += own_blocks > 0 ? own_s / own_blocks * (walk.blocks() - own_blocks) : others_s;
   return {};
 }
 
 // A block of `owner`'s rows, from its board and to it.
 void RingAttention::walk_block(int owner, const OfferedWalk& offered, int32_t block) {
   const auto part = static_cast<size_t>(offered.part);
-  GODWIT_CHECK(part < parts_.size() && is_shared(parts_[part]) && offered.layer < shape_.layers);
+  GODWIT_CHECK(part < parts_.size() && is_shared(parts_[part]));
+  GODWIT_CHECK(offered.layer >= 0 && offered.layer < shape_.layers && offered.rows_per_block > 0);
   now_ = &parts_[part];
   GODWIT_CHECK(offered.row_count == size_of(rows(owner)) && block < offered.blocks());
+  GODWIT_CHECK(offered.row_begin >= 0 && offered.row_begin <= shape_.max_rows - offered.row_count);
   const int32_t begin = offered.block_begin(block), end = offered.block_end(block), count = end - begin;
   const auto row = static_cast<size_t>(offered.row_begin + begin);
   LayerCall call;

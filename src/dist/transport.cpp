@@ -36,6 +36,9 @@ class Transport::Wait {
   Wait(const Wait&) = delete;
   Wait& operator=(const Wait&) = delete;
 
+  // For the next of several.
+  void begins() { turns_ = 0; }
+
   // Who waits works if there is something to do, spins a moment, then lets others have the core, then sleeps a little.
   void rest() {
     if (works()) {
@@ -121,6 +124,7 @@ void Transport::receive(int from, Frame& frame, FrameKind kind, size_t bytes, st
 
 Status Transport::wait_for(Wait& wait, Pending& pending, double timeout_s) {
   const int64_t start = now_ns();
+  wait.begins();
   std::optional<size_t> arrived;
   while (!arrived) {
     auto done = link_->done(pending.ticket);
@@ -159,11 +163,13 @@ Status Transport::wait_all(std::vector<Pending>& pending, double timeout_s) {
   return status_;
 }
 
-Status Transport::wait_until(const std::function<bool()>& ready, const std::function<std::string()>& late) {
+Status Transport::wait_until(const std::function<bool()>& ready, const std::function<std::string(double)>& late) {
+  // Others may wait for this rank's next message already; who knows whom it waits for had better speak first.
+  const double limit_s = 0.9 * options_.timeout_s;
   Wait wait(*this);
   const int64_t start = now_ns();
   while (status_ && !ready()) {
-    if (seconds_since(start) > options_.timeout_s) return fail({ErrorCode::kIo, late()});
+    if (seconds_since(start) > limit_s) return fail({ErrorCode::kIo, late(limit_s)});
     link_->poll();
     wait.rest();
   }

@@ -57,8 +57,9 @@ class Transport {
   Status wait(std::vector<Pending>& pending);
   // Likewise, however long it takes: between steps nobody knows when the next one begins.
   Status wait_long(std::vector<Pending>& pending);
-  // Until `ready`, which another rank brings about without a message; `late` says what to tell if it does not.
-  Status wait_until(const std::function<bool()>& ready, const std::function<std::string()>& late);
+  // Until `ready`, which another rank brings about without a message; `late` says what to tell if it has not
+  // done so for so many seconds, somewhat fewer than those of the timeout.
+  Status wait_until(const std::function<bool()>& ready, const std::function<std::string(double)>& late);
   void poll() {
     if (status_) link_->poll();
   }

@@ -79,6 +79,7 @@ std::optional<int32_t> WorkBoard::take_from(int owner, uint64_t seen) {
   Head& from = head(owner);
   const Word word = Word::of(seen);
   if (word.left() <= 0 || !from.word.compare_exchange_strong(seen, seen + 1, std::memory_order_acq_rel)) return {};
+  GODWIT_CHECK(word.taken < kMaxBlocks, "rank {} offers more blocks than a board has", owner);
   from.takers[word.taken].store(rank_, std::memory_order_relaxed);
   return word.taken;
 }

@@ -54,7 +54,7 @@ TEST(WorkBoard, EveryBlockIsTakenOnceAndOthersSeeWhatIsOnIt) {
           ++taken[*block];
           board.states(0)[*block] = static_cast<std::byte>(round);
         }
-        ASSERT_TRUE(transport.wait_until([&] { return board.all_returned(); }, [] { return "not returned"; }));
+        ASSERT_TRUE(transport.wait_until([&] { return board.all_returned(); }, [](double) { return "not returned"; }));
         EXPECT_EQ(board.rank_that_owes(), -1);
         for (int i = 0; i < kBlocks; ++i) EXPECT_EQ(board.states(0)[i], static_cast<std::byte>(round));
         EXPECT_EQ(board.withdraw() % 5, 0);
@@ -150,6 +150,28 @@ TEST(WorkBoard, AttentionOfRowsThatOthersComputedHasTheSameBits) {
     }
 }
 
+// Heads with keys of their own and in pairs; a rank that has no part in the sequence has none in its rows.
+TEST(WorkBoard, RowsOfFewerRanksAndMoreHeadsHaveTheSameBits) {
+  for (const int kv_heads : {4, 2}) {
+    RingCase c;
+    c.ranks = 3;
+    c.kv_heads = kv_heads;
+    const std::vector<RingStep> steps = {{{0, 700}}, {{700, 1500}}, {{1500, 2600}}};
+    const Outputs want = alone(c, steps);
+    c.shared = true;
+    c.first = 1;
+    c.degree = 2;
+    c.idle = 1;
+    c.options.least_offer = 1;
+    const RingRun run = together(c, steps);
+    ASSERT_NO_FATAL_FAILURE(expect_all_well(run));
+    EXPECT_EQ(run.outputs, want) << kv_heads;
+    EXPECT_EQ(run.times[0].stolen_s, 0);
+    EXPECT_EQ(run.times[1].attention_s, 0);
+    EXPECT_GT(run.times[2].stolen_s, 0);
+  }
+}
+
 TEST(WorkBoard, WithoutItRanksComputeTheirOwnRows) {
   RingCase c;
   c.ranks = 2;
@@ -174,7 +196,7 @@ TEST(WorkBoard, WaitingForRowsEndsInTimeAndWorkMeanwhileIsNoWaiting) {
   });
   const double before = transport.waited_s();
   const Stopwatch watch;
-  const Status status = transport.wait_until([] { return false; }, [] { return "rank 7 keeps them"; });
+  const Status status = transport.wait_until([] { return false; }, [](double) { return "rank 7 keeps them"; });
   ASSERT_FALSE(status);
   EXPECT_EQ(status.error().message, "rank 7 keeps them");
   EXPECT_EQ(transport.status().error().message, "rank 7 keeps them");
