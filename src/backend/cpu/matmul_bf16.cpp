@@ -10,6 +10,9 @@ constexpr size_t kRows = 6,
                  kCols = 4;  // of x and of weights: 24 accumulators, four weights and one x fill 32 registers
 // Weight rows of a panel, which stays in the second cache while all rows of x pass by, each tile of them once.
 constexpr size_t kPanel = 64, kChunkValues = 2048;
+// Weights that are read once are asked for this much ahead: the hardware's own prefetching ends at pages of 4 KiB, which
+// those of a mapped file are.
+constexpr ptrdiff_t kStreamAhead = 4096;
 
 GODWIT_BF16_BEGIN
 
@@ -93,7 +96,8 @@ class Avx512Kernel {
     const DotRows dot = dot_rows_in_bf16(s.outputs.problem.dtype, s.outputs.x_rows);
     float sums[kStreamRows * kCols];
     for (size_t row = s.begin; row < s.end; row += kCols) {
-      const WeightRows weights = s.rows(row, std::min(kCols, s.end - row));
+      WeightRows weights = s.rows(row, std::min(kCols, s.end - row));
+      weights.ahead = kStreamAhead;
       dot(weights, reinterpret_cast<const uint16_t*>(s.x), sums);
       s.outputs.write(sums, kCols, row, weights.rows);
     }
