@@ -10,8 +10,8 @@ constexpr size_t kRows = 6,
                  kCols = 4;  // of x and of weights: 24 accumulators, four weights and one x fill 32 registers
 // Weight rows of a panel, which stays in the second cache while all rows of x pass by, each tile of them once.
 constexpr size_t kPanel = 64, kChunkValues = 2048;
-// Weights that are read once are asked for this much ahead: the hardware's own prefetching ends at pages of 4 KiB, which
-// those of a mapped file are.
+// Weights that are read once are asked for this much ahead: the hardware's own prefetching ends at pages of 4 KiB,
+// which those of a mapped file are.
 constexpr ptrdiff_t kStreamAhead = 4096;
 
 GODWIT_BF16_BEGIN
