@@ -246,6 +246,20 @@ TEST_P(MatmulTest, RowsDoNotDependOnTheirNeighbours) {
   }
 }
 
+// More rows of x than a task has, several parts of K of which the last is short, panels that are not whole; threads.
+TEST_P(MatmulTest, LargePlainProductsAreRowByRow) {
+  Device one(GetParam(), 1), three(GetParam(), 3);
+  const int64_t in = 4496, rows = 800, out = 70;
+  const Floats x = random_floats(static_cast<size_t>(rows * in), 11);
+  const Floats w = random_floats(static_cast<size_t>(out * in), 12);
+  for (DType dtype : {DType::kBF16, DType::kF16}) {
+    SCOPED_TRACE(dtype_name(dtype));
+    const Floats all = run(three, {dtype, rows, out, in}, x, w);
+    for (int64_t row : {0, 383, 384, 767, 768, 799})
+      expect_same(run(one, {dtype, 1, out, in}, pick_rows(x, in, {row}), w), pick_rows(all, out, {row}));
+  }
+}
+
 TEST_P(MatmulTest, OutputsDoNotDependOnTheirNeighbours) {
   Device tested(GetParam());
   const int64_t in = 256, rows = 20, out = 70;
