@@ -15,10 +15,10 @@ namespace godwit::cpu {
 // From this many rows of x on, copying weights into panels costs less than it saves: rows, and strips.
 constexpr size_t kPanelsFrom = 12, kStripPanelsFrom = 48;
 static_assert(kPanelsFrom / ((kPanelsFrom + kPanelRowsOfX) / kPanelRowsOfX) >= kPanelLeastRowsOfX);
-// Weights of a task, at most: x of many rows passes by them while they are in the second cache, as panels or, of a few
-// rows, as they lie.
+// Weights of a task, at most: x of many rows passes by them while they are in the second cache, as panels or as they
+// lie; a few rows of x need no more than what balances the threads.
 constexpr size_t kTaskRows = 128, kTaskPanelBytes = 640 * 1024;
-constexpr size_t kFewTaskRows = 64, kTaskBytes = 96 * 1024;
+constexpr size_t kLyingTaskRows = 64, kFewTaskBytes = 96 * 1024;
 
 struct Task {
   std::span<const MatmulProblem> products;
@@ -87,9 +87,10 @@ class Int8Matmul {
     }
   }
 
+  static size_t rows_of(const MatmulJob& job) { return static_cast<size_t>(job.row_end - job.row_begin); }
   static bool in_panels(const MatmulProblem& problem, const MatmulJob& job) {
-    const auto rows = static_cast<size_t>(job.row_end - job.row_begin);
-    return Set::type(problem.dtype).rows != nullptr && rows >= (problem.packed ? kStripPanelsFrom : kPanelsFrom);
+    return Set::type(problem.dtype).rows != nullptr &&
+           rows_of(job) >= (problem.packed ? kStripPanelsFrom : kPanelsFrom);
   }
   size_t panel_bytes(const Int8Type& type) const { return units_ * type.rows->panel_unit_bytes; }
 
@@ -111,7 +112,9 @@ class Int8Matmul {
         const size_t panel = task_panel_bytes(*widest, job);
         const size_t step = panel > 0 ? kPanelWeightRows : strips ? kStripRows : kDotWeightRows;
         const size_t most = panel > 0 ? std::min(kTaskRows, kTaskPanelBytes / panel * kPanelWeightRows)
-                                      : std::min(kFewTaskRows, kTaskBytes / products.front().weight_stride);
+                            : rows_of(first_.jobs[job]) >= kPanelsFrom
+                                ? kLyingTaskRows
+                                : std::min(kLyingTaskRows, kFewTaskBytes / products.front().weight_stride);
         const size_t rows = std::max(std::min(share, most) / step * step, step);
         for (size_t row = 0; row < out; row += rows) tasks.push_back({products, job, row, std::min(row + rows, out)});
       }
