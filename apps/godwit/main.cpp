@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/result.h"
+#include "base/thread_pool.h"
 #include "options.h"
 #include "verbs.h"
 
@@ -112,6 +113,8 @@ int speak(int argc, char** argv) {
     if (Status status = program.run(); !status) return exit_code(status.error());
   } catch (const std::bad_alloc&) {
     return exit_code({ErrorCode::kExhausted, "there is not enough memory for this"});
+  } catch (const std::system_error& error) {
+    return exit_code(refused_threads(error));
   }
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
     return exit_code({ErrorCode::kIo, "stdout cannot be written"});

@@ -153,7 +153,7 @@ int Machine::best_threads() const {
   std::set<int> cores;
   for (const Cpu& cpu : cpus)
     if (!cpu.slow) cores.insert(cpu.core);
-  return within(quota, cores.size());
+  return std::min(within(quota, cores.size()), kMostThreads);
 }
 
 Machine read_machine(const fs::path& root) {

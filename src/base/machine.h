@@ -15,6 +15,9 @@ struct Cpu {
   bool slow = false;  // of a kind with less than half the speed of the fastest here, or named an efficiency core
 };
 
+// What a pool may have, and nobody needs more.
+inline constexpr int kMostThreads = 1024;
+
 struct Machine {
   std::vector<Cpu> cpus;  // online, and the calling thread may run there; by id, at least one
   double quota = 0;       // processors' worth of time by control groups (v1 and v2); 0: no limit

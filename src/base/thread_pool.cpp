@@ -44,18 +44,35 @@ bool watch(Done&& done) {
 }  // namespace
 
 Status check_threads(int threads) {
-  if (threads >= 0 && threads <= 1024) return {};
-  return errorf(ErrorCode::kInvalidArgument, "{} threads make no sense: give 1 to 1024, or 0 for all cores", threads);
+  if (threads >= 0 && threads <= kMostThreads) return {};
+  return errorf(ErrorCode::kInvalidArgument, "{} threads make no sense: give 1 to {}, or 0 for all cores", threads,
+                kMostThreads);
+}
+
+Error refused_threads(const std::system_error& error) {
+  return {ErrorCode::kExhausted,
+          fmt::format("the system refuses a thread ({}); give fewer with --threads, or raise the "
+                      "limit on processes or memory",
+                      error.code().message())};
 }
 
 ThreadPool::ThreadPool(Placement placement)
     : placement_(std::move(placement)), ranges_(static_cast<size_t>(placement_.threads)) {
-  GODWIT_CHECK(threads() >= 1 && threads() <= 1024);
+  GODWIT_CHECK(threads() >= 1 && threads() <= kMostThreads);
   workers_.reserve(static_cast<size_t>(threads() - 1));
-  for (int i = 1; i < threads(); ++i) workers_.emplace_back([this, i] { work(i); });
+  try {
+    for (int i = 1; i < threads(); ++i) workers_.emplace_back([this, i] { work(i); });
+  } catch (const std::system_error&) {
+    end();
+    throw;
+  }
 }
 
 ThreadPool::~ThreadPool() {
+  end();
+}
+
+void ThreadPool::end() {
   stopping_.store(true);
   word_.fetch_add(kLoop);
   word_.notify_all();

@@ -19,6 +19,7 @@
 #include <atomic>
 #include <cstdint>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <type_traits>
 #include <vector>
@@ -30,10 +31,13 @@ namespace godwit {
 
 // An error where a user's number of threads makes no sense: 0 (all cores) to 1024 do.
 Status check_threads(int threads);
+// What to tell whoever wanted a pool that could not be had.
+Error refused_threads(const std::system_error& error);
 
 class ThreadPool {
  public:
-  // `threads` counts the caller; 0 is this machine's best number.
+  // `threads` counts the caller; 0 is this machine's best number. Throws std::system_error where the system does not
+  // let the process have so many.
   explicit ThreadPool(int threads = 0) : ThreadPool(place_threads(threads)) {}
   explicit ThreadPool(Placement placement);
   ~ThreadPool();
@@ -76,6 +80,7 @@ class ThreadPool {
         const_cast<void*>(static_cast<const void*>(&fn)));
   }
   void run(int64_t count, int ranges, Call call, void* context);
+  void end();
   void work(int thread);
   void take_items(int thread);
   bool take_seat(uint32_t& seen);

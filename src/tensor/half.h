@@ -52,23 +52,10 @@ inline uint16_t float_to_bf16(float value) {
   return static_cast<uint16_t>((bits & 0x7fffffffu) > 0x7f800000u ? nan : rounded);
 }
 
-// 2^(code - 127); 255 is NaN (OCP Microscaling Formats 1.0).
-inline float e8m0_to_float(uint8_t code) {
-  const uint32_t bits = code == 0 ? 0x00400000u : static_cast<uint32_t>(code) << 23;
-  return code == 255 ? std::numeric_limits<float>::quiet_NaN() : std::bit_cast<float>(bits);
-}
-
 // 2^(code - 128) for every code: the scale of a GGUF MXFP4 block, whose values are stored doubled. 255 is no NaN there.
 inline float e8m0_to_half_float(uint8_t code) {
   const uint32_t bits = code < 2 ? 0x00200000u << code : static_cast<uint32_t>(code - 1) << 23;
   return std::bit_cast<float>(bits);
-}
-
-// The code of the largest power of two that is not above |value|, from 2^-127 (also for smaller values) to 2^127. Code
-// 255 for NaN and infinity.
-inline uint8_t float_to_e8m0(float value) {
-  const uint32_t magnitude = std::bit_cast<uint32_t>(value) & 0x7fffffffu;
-  return static_cast<uint8_t>(magnitude >> 23);
 }
 
 }  // namespace godwit

@@ -1,6 +1,8 @@
 // matmul: every weight type on every SIMD target against the reference back-end, and the bitwise invariances.
 #include <cmath>
+#include <limits>
 #include <numeric>
+#include <utility>
 
 #include "device.h"
 #include "tensor/quant.h"
@@ -257,6 +259,42 @@ TEST_P(MatmulTest, LargePlainProductsAreRowByRow) {
     const Floats all = run(three, {dtype, rows, out, in}, x, w);
     for (int64_t row : {0, 383, 384, 767, 768, 799})
       expect_same(run(one, {dtype, 1, out, in}, pick_rows(x, in, {row}), w), pick_rows(all, out, {row}));
+  }
+}
+
+// Outputs that caches cannot hold, and tasks of which one has 16 weight rows, wherever the stack begins.
+TEST_P(MatmulTest, LargeOutputsOfAnyTask) {
+  Device one(GetParam(), 1), two(GetParam(), 2);
+  const int64_t in = 32, out = 16400, rows = 65;
+  const Floats x = random_floats(static_cast<size_t>(rows * in), 13);
+  const Floats w = random_floats(static_cast<size_t>(out * in), 14);
+  for (DType dtype : {DType::kQ4_0, DType::kQ8_0, DType::kBF16}) {
+    SCOPED_TRACE(dtype_name(dtype));
+    const Floats last = run(one, {dtype, 1, out, in}, pick_rows(x, in, {rows - 1}), w);
+    for (size_t deeper = 0; deeper < 64; deeper += 16) {
+      *static_cast<volatile char*>(__builtin_alloca(deeper + 16)) = 0;
+      expect_same(pick_rows(run(two, {dtype, rows, out, in}, x, w), out, {rows - 1}), last);
+    }
+  }
+}
+
+// A token that is lost is lost alone, and says so.
+TEST_P(MatmulTest, NumbersThatAreNotFiniteAreLost) {
+  Device tested(GetParam());
+  const int64_t rows = 50, out = 40, in = 512;
+  const Floats w = random_floats(static_cast<size_t>(out * in), 16);
+  for (float lost : {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(),
+                     std::numeric_limits<float>::quiet_NaN()}) {
+    Floats x = random_floats(static_cast<size_t>(rows * in), 15);
+    for (DType dtype : weight_types(*tested)) {
+      SCOPED_TRACE(testing::Message() << dtype_name(dtype) << " " << lost);
+      const Floats well = run(tested, {dtype, rows, out, in}, x, w);
+      const float before = std::exchange(x[static_cast<size_t>(in + 300)], lost);
+      const Floats got = run(tested, {dtype, rows, out, in}, x, w);
+      x[static_cast<size_t>(in + 300)] = before;
+      for (float value : pick_rows(got, out, {1})) ASSERT_FALSE(std::isfinite(value));
+      for (int64_t row : {0, 2, 49}) expect_same(pick_rows(got, out, {row}), pick_rows(well, out, {row}));
+    }
   }
 }
 

@@ -6,20 +6,27 @@
 // less.
 template <class T, class Engine>
 bool Bf16Walk<T, Engine>::pack_keys_directly(const PageForm& form, const std::byte* page) {
-  if (form.kind() == PageForm::Kind::kThin) {
-    pack_thin_keys(static_cast<const ThinForm&>(form), page, at_.depth, keys_, ahead_);
-  } else if (form.kind() == PageForm::Kind::kProduct) {
-    const auto& product = static_cast<const ProductForm&>(form);
-    if (!packs(product)) return false;
-    pack_product_keys(product, page, at_.depth, keys_, ahead_);
-  } else if (form.kind() == PageForm::Kind::kLatent) {
-    const auto& latent = static_cast<const LatentForm&>(form);
-    if (!packs(latent, page)) return false;
-    rebuild(latent.keys(), latent.key_half(page), latent.k_columns(PageForm::table_of(page)));
-    turn_latent_keys(latent, page, read_);
-    pack_operand(read_, form.head_dim(), at_.columns, at_.columns, at_.depth, keys_, ahead_);
-  } else {
-    return false;
+  switch (form.kind()) {
+    case PageForm::Kind::kThin:
+      pack_thin_keys(static_cast<const ThinForm&>(form), page, at_.depth, keys_, ahead_);
+      break;
+    case PageForm::Kind::kProduct: {
+      const auto& product = static_cast<const ProductForm&>(form);
+      if (!packs(product)) return false;
+      pack_product_keys(product, page, at_.depth, keys_, ahead_);
+      break;
+    }
+    case PageForm::Kind::kLatent: {
+      const auto& latent = static_cast<const LatentForm&>(form);
+      if (!packs(latent, page)) return false;
+      rebuild(latent.keys(), latent.key_half(page), latent.k_columns(PageForm::table_of(page)));
+      turn_latent_keys(latent, page, read_);
+      pack_operand(read_, form.head_dim(), at_.columns, at_.columns, at_.depth, keys_, ahead_);
+      break;
+    }
+    case PageForm::Kind::kGear:
+    case PageForm::Kind::kSorted:
+      return false;
   }
   late_ = true;
   return true;
@@ -27,15 +34,24 @@ bool Bf16Walk<T, Engine>::pack_keys_directly(const PageForm& form, const std::by
 
 template <class T, class Engine>
 void Bf16Walk<T, Engine>::pack_values_directly(const PageForm& form, const std::byte* page) {
-  if (form.kind() == PageForm::Kind::kThin) {
-    const auto* numbers = reinterpret_cast<const F16*>(static_cast<const ThinForm&>(form).v_numbers(page));
-    pack_operand(numbers, at_.columns, form.head_dim(), at_.width, at_.slots, values_, ahead_);
-  } else if (form.kind() == PageForm::Kind::kProduct) {
-    pack_product_values(static_cast<const ProductForm&>(form), page, at_.slots, values_, ahead_);
-  } else {
-    const auto& latent = static_cast<const LatentForm&>(form);
-    rebuild(latent.values(), latent.value_half(page), latent.v_columns(PageForm::table_of(page)));
-    pack_latent_values(read_, form.head_dim(), at_.slots, values_, ahead_);
+  switch (form.kind()) {
+    case PageForm::Kind::kThin: {
+      const auto* numbers = reinterpret_cast<const F16*>(static_cast<const ThinForm&>(form).v_numbers(page));
+      pack_operand(numbers, at_.columns, form.head_dim(), at_.width, at_.slots, values_, ahead_);
+      break;
+    }
+    case PageForm::Kind::kProduct:
+      pack_product_values(static_cast<const ProductForm&>(form), page, at_.slots, values_, ahead_);
+      break;
+    case PageForm::Kind::kLatent: {
+      const auto& latent = static_cast<const LatentForm&>(form);
+      rebuild(latent.values(), latent.value_half(page), latent.v_columns(PageForm::table_of(page)));
+      pack_latent_values(read_, form.head_dim(), at_.slots, values_, ahead_);
+      break;
+    }
+    case PageForm::Kind::kGear:
+    case PageForm::Kind::kSorted:
+      GODWIT_CHECK(false, "their values are packed with their keys");
   }
 }
 

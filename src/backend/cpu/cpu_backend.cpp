@@ -123,7 +123,11 @@ class CpuBackend final : public Backend {
 Result<std::unique_ptr<Backend>> make_cpu_backend(const CpuOptions& options) {
   GODWIT_TRY(check_threads(options.threads));
   GODWIT_ASSIGN(cpu::Kernels kernels, cpu::kernels_for(options.simd));
-  return std::make_unique<CpuBackend>(std::move(kernels), options.threads);
+  try {
+    return std::make_unique<CpuBackend>(std::move(kernels), options.threads);
+  } catch (const std::system_error& error) {
+    return tl::unexpected(refused_threads(error));
+  }
 }
 
 }  // namespace godwit

@@ -23,7 +23,7 @@ HWY_INLINE float inverse_step(float largest) {
   return largest < kNothing ? 0 : 127 / largest;
 }
 HWY_INLINE float step(float largest) {
-  return largest < kNothing ? 0 : largest / 127;
+  return largest < kNothing ? 0 : largest / 127 + (largest - largest);  // NaN where it is not finite
 }
 
 // --- weights

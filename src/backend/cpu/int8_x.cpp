@@ -66,7 +66,8 @@ void quantize_unit(const float* x, const XLayout& layout, XUnit& to) {
   for (size_t b = 0; b < 8; ++b) magnitudes[b] = largest_bits(load_block(x + 32 * b));
   const __m256 largest = _mm256_castsi256_ps(_mm256_load_si256(reinterpret_cast<const __m256i*>(magnitudes)));
   const __m256 counts = _mm256_cmp_ps(largest, _mm256_set1_ps(1e-30F), _CMP_NLT_UQ);  // NaN does
-  const __m256 scales = _mm256_and_ps(counts, _mm256_div_ps(largest, _mm256_set1_ps(127)));
+  const __m256 lost = _mm256_sub_ps(largest, largest);  // NaN where it is not finite: codes then mean nothing
+  const __m256 scales = _mm256_add_ps(lost, _mm256_and_ps(counts, _mm256_div_ps(largest, _mm256_set1_ps(127))));
   alignas(32) float inverses[8];
   _mm256_store_ps(inverses, _mm256_and_ps(counts, _mm256_div_ps(_mm256_set1_ps(127), largest)));
   __m256i fours[8];

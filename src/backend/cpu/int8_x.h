@@ -57,7 +57,7 @@ inline int32_t load_4(const void* from) {
 }
 
 // Rounds `in` values into units, the last filled up with zeros. Values below 1e-30 count as 0; a NaN or an infinity in
-// a block makes every output NaN or infinite. Needs has_avx2().
+// a block makes every output NaN. Needs has_avx2().
 void quantize_x(const float* x, size_t in, const XLayout& layout, XUnit* to);
 
 }  // namespace godwit::cpu

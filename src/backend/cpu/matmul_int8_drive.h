@@ -14,6 +14,7 @@ namespace godwit::cpu {
 
 // From this many rows of x on, copying weights into panels costs less than it saves: rows, and strips.
 constexpr size_t kPanelsFrom = 12, kStripPanelsFrom = 48;
+// So that tiles of nearly equal size have as many rows of x as there are kernels for.
 static_assert(kPanelsFrom / ((kPanelsFrom + kPanelRowsOfX) / kPanelRowsOfX) >= kPanelLeastRowsOfX);
 // Weights of a task, at most: x of many rows passes by them while they are in the second cache, as panels or as they
 // lie; a few rows of x need no more than what balances the threads.
@@ -102,24 +103,29 @@ class Int8Matmul {
     group_.for_units([&](std::span<const MatmulProblem> products) {
       const auto out = static_cast<size_t>(products.front().out);
       for (size_t job = 0; job < first_.jobs.size(); ++job) {
-        const auto in_strips = [](const MatmulProblem& problem) {
-          return problem.packed || Set::type(problem.dtype).rows == nullptr;
-        };
-        const bool strips = std::any_of(products.begin(), products.end(), in_strips);
-        const auto widest = std::max_element(products.begin(), products.end(), [&](const auto& a, const auto& b) {
-          return task_panel_bytes(a, job) < task_panel_bytes(b, job);
-        });
-        const size_t panel = task_panel_bytes(*widest, job);
-        const size_t step = panel > 0 ? kPanelWeightRows : strips ? kStripRows : kDotWeightRows;
-        const size_t most = panel > 0 ? std::min(kTaskRows, kTaskPanelBytes / panel * kPanelWeightRows)
-                            : rows_of(first_.jobs[job]) >= kPanelsFrom
-                                ? kLyingTaskRows
-                                : std::min(kLyingTaskRows, kFewTaskBytes / products.front().weight_stride);
+        const auto [step, most] = task_rows(products, job);
         const size_t rows = std::max(std::min(share, most) / step * step, step);
         for (size_t row = 0; row < out; row += rows) tasks.push_back({products, job, row, std::min(row + rows, out)});
       }
     });
     return tasks;
+  }
+
+  // Weight rows of a task: multiples of `step`, at most `most`.
+  struct TaskRows {
+    size_t step, most;
+  };
+  TaskRows task_rows(std::span<const MatmulProblem> products, size_t job) const {
+    size_t panel = 0;
+    bool strips = false;
+    for (const MatmulProblem& each : products) {
+      panel = std::max(panel, task_panel_bytes(each, job));
+      strips = strips || each.packed || Set::type(each.dtype).rows == nullptr;
+    }
+    if (panel > 0) return {kPanelWeightRows, std::min(kTaskRows, kTaskPanelBytes / panel * kPanelWeightRows)};
+    const size_t step = strips ? kStripRows : kDotWeightRows;
+    if (rows_of(first_.jobs[job]) >= kPanelsFrom) return {step, kLyingTaskRows};
+    return {step, std::min(kLyingTaskRows, kFewTaskBytes / products.front().weight_stride)};
   }
 
   // Of a panel; 0: the job needs none.

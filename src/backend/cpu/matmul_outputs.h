@@ -40,7 +40,7 @@ struct TileOutputs {
 
   // sums[row of x][stride] of weight rows [row, row + rows); not of a pair
   void write(float* sums, size_t stride, size_t row, size_t rows) const {
-    for (size_t r = 0; r < x_rows; ++r, sums += stride) write_row(sums, r, row, rows);
+    for (size_t r = 0; r < x_rows; ++r, sums += stride) write_row(sums, r, row, rows, false);
   }
 
   // Outputs [row, row + rows) of row r of x, on their way to the first cache.
@@ -49,8 +49,8 @@ struct TileOutputs {
     const float* y = problem.y[x_row + r] + row;
     for (size_t i = 0; i < rows; i += 16) __builtin_prefetch(y + i, 1);
   }
-  // The same from tiles of sums, [16 rows of x][16 weight rows], of which the first begins with row `first` of x and
-  // the others follow strip by strip.
+  // The same from tiles of sums, [16 rows of x][16 weight rows] in whole cache lines, of which the first begins with
+  // row `first` of x and the others follow strip by strip. REQUIRES: end_outputs() in the end.
   void write_tiles(float* tiles, size_t first, size_t row, size_t rows) const {
     if (first >= x_rows) return;
     const size_t count = std::min<size_t>(16, x_rows - first);
@@ -63,7 +63,7 @@ struct TileOutputs {
         problem.gated(tiles, up, up, static_cast<int64_t>(16 * count));
         tiles = up;
       }
-      for (size_t r = 0; r < count; ++r) write_row(tiles + 16 * r, first + r, row + i, columns);
+      for (size_t r = 0; r < count; ++r) write_row(tiles + 16 * r, first + r, row + i, columns, columns == 16);
     }
   }
 
@@ -71,15 +71,15 @@ struct TileOutputs {
   // What is read again at once, as y is by the second of two that are not a pair, had better stay.
   bool past_caches() const { return problem.past_caches && (problem.gated == nullptr || gate != nullptr); }
 
-  // Sums of a pair are combined, and have their biases.
-  HWY_INLINE void write_row(float* sums, size_t r, size_t row, size_t count) const {
+  // Sums of a pair are combined, and have their biases. `line`: they are a line of a tile.
+  HWY_INLINE void write_row(float* sums, size_t r, size_t row, size_t count, bool line) const {
     float* y = problem.y[x_row + r] + row;
     const float* bias = gate == nullptr && problem.bias != nullptr ? problem.bias + row : nullptr;
     if (problem.gated != nullptr && gate == nullptr) {
       if (bias != nullptr) write_outputs(sums, bias, false, count, sums);
       return problem.gated(y, sums, y, static_cast<int64_t>(count));
     }
-    if (past_caches() && count == 16) return pass_outputs(sums, bias, y);
+    if (line && past_caches()) return pass_outputs(sums, bias, y);
     write_outputs(sums, bias, problem.accumulate, count, y);
   }
   static void add_bias(float* sums, const float* bias, size_t row, size_t count) {

@@ -4,26 +4,33 @@
 // An output's bits depend on its row of x and its row of weights alone: a kernel sums over K in blocks in order,
 // whatever the other rows, and sums that leave the registers between two chunks of K are carried in full.
 //
-// A Kernel has
-//   kBlock                  values of 64 bytes, a line; kTailBytes, what a row has behind its lines of a chunk
+// clang-format off
+// A Kernel lives for one task on one thread, and has
+//
+//   kBlock                  values of 64 bytes, a line
+//   kTailBytes              what a row has behind its lines of a chunk
 //   kPanelRows, kChunk      weight rows of a panel, and its values of K, which all tiles of x pass by before the next
 //   kTileRows, kBlockTiles  rows of x per tile, and how many tiles make a task
 //   kTaskRows, kRowStep     at most so many weight rows make a task, in multiples of kRowStep
 //   kCarryFloats            sums of a panel with a tile in the kernel's own layout
-//   tile_width(rows, all)   how many rows a tile of `rows` rows is packed as, of `all` rows of x
-//   blocks(in)              that `in` values fill
-//   expander(dtype, packed) what panel() expands rows of weights with, or strips
-//   panel(expander, weights, to)   the weights of a panel, in so many bytes as its rows' lines and tails take, or in
-//   place kInPlace                panels are; then the next one is to be fetched from memory meanwhile kPairs panels
-//   may be of two matrices, strips of both in turn (TileOutputs) pack(dtype, rows, count, width, k, end, to)   packs
-//   values [k, end) of a tile for weights of a type as
-//                           [block][width] lines and then the rows' tails; rows that are not there may be anything;
-//                           same_x(a, b): the same for both types
-//   multiply(const PanelStep&)         adds a step's products; the last writes its outputs, by finish() at the latest
+//   kInPlace                panels may be used where they are; then the next one is fetched from memory meanwhile
+//   kPairs                  panels may be of two matrices, strips of both in turn (TileOutputs)
 //   kLag                    how many steps later a step's panel is still read
-//   kStreamRows, stream_bytes(in), stream(WeightStream)   the same sums for up to kStreamRows rows of x, where
-//                           reading the weights is what takes time, with so much scratch; not from strips
-// and lives for one task on one thread.
+//
+//   tile_width(rows, all)         how many rows a tile of `rows` rows is packed as, of `all` rows of x
+//   blocks(in)                    that `in` values fill
+//   expander(dtype, packed)       what panel() expands rows of weights with, or strips
+//   panel(expander, weights, to)  the weights of a panel, in so many bytes as its rows' lines and tails take, or in place
+//   pack(dtype, rows, count, width, k, end, to)
+//                                 values [k, end) of a tile, for weights of a type, as [block][width] lines and then the
+//                                 rows' tails; rows that are not there may be anything
+//   same_x(a, b)                  whether pack() does the same for both types
+//   multiply(const PanelStep&)    adds a step's products; the last writes its outputs, by finish() at the latest
+//
+//   kStreamRows, stream_bytes(in), stream(WeightStream)
+//                                 the same sums for up to kStreamRows rows of x, where reading the weights is what takes
+//                                 time, with so much scratch; not from strips
+// clang-format on
 #pragma once
 
 #include <algorithm>
