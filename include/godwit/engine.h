@@ -22,10 +22,6 @@
 
 namespace godwit {
 
-class Backend;
-class Ranks;
-class Team;
-
 struct EngineInfo {
   std::string model;    // file or folder, or "built-in"
   std::string family;   // "llama"
@@ -109,15 +105,12 @@ class Engine {
   // the tools' schemas accept; formats without marks have one call. Generate with GenerateOptions::keep_special.
   Result<std::shared_ptr<const Constraint>> tool_calls(std::span<const Tool> tools, int most_calls = 1) const;
 
- private:
-  friend class Session;
-  friend class Service;
-  friend class Ranks;
-  friend class Team;
-  friend struct RanksProbe;
-  friend Result<Engine> open_engine(const EngineOptions& options, std::unique_ptr<Backend> backend);
-  struct Impl;
+  struct Impl;  // the library's own
   explicit Engine(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+  Impl& impl() const { return *impl_; }
+  const std::shared_ptr<Impl>& shared_impl() const { return impl_; }
+
+ private:
   std::shared_ptr<Impl> impl_;
 };
 

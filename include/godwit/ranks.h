@@ -31,7 +31,8 @@ class Ranks {
   Status follow();
   // Whether messages still come through; if not, why.
   Status status() const;
-  // Ends the job on all ranks at once, this one included: for when something has gone wrong for good.
+  // Ends the job on all ranks, this one included: for when something has gone wrong for good. On other ranks than 0 it
+  // leaves rank 0 a moment to say so itself.
   void abort();
 
   struct Impl;

@@ -1,7 +1,9 @@
 #include "dist/frame.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
+#include <cstddef>
 #include <cstring>
 
 namespace godwit::dist {
@@ -43,13 +45,23 @@ uint64_t checksum(std::span<const std::byte> bytes) {
   return sum;
 }
 
+// Of header and payload, but for itself.
+uint64_t Frame::sum(size_t bytes) const {
+  std::array<std::byte, kHeaderBytes> header;
+  std::memcpy(header.data(), memory_.data(), kHeaderBytes);
+  std::fill_n(header.begin() + offsetof(Header, checksum), sizeof(Header::checksum), std::byte{0});
+  return std::rotl(checksum(header), 32) ^ checksum(std::span(memory_).subspan(kHeaderBytes, bytes));
+}
+
 void Frame::seal(FrameKind kind, uint64_t token, size_t bytes, int64_t due) {
+  reserve(bytes);
   Header header;
   header.kind = static_cast<uint32_t>(kind);
   header.token = token;
   header.bytes = bytes;
-  header.checksum = checksum(payload(bytes));
   header.due = due;
+  std::memcpy(memory_.data(), &header, sizeof(header));
+  header.checksum = sum(bytes);
   std::memcpy(memory_.data(), &header, sizeof(header));
 }
 
@@ -72,7 +84,7 @@ Status Frame::check(FrameKind kind, uint64_t token, size_t bytes, size_t arrived
     return bad(fmt::format("was expected, one of kind {} came", header.kind));
   if (header.bytes != bytes || arrived != kHeaderBytes + bytes)
     return bad(fmt::format("has {} bytes instead of {}", arrived - kHeaderBytes, bytes));
-  if (header.checksum != checksum(payload(bytes))) return bad("was damaged on its way");
+  if (header.checksum != sum(bytes)) return bad("was damaged on its way");
   return {};
 }
 

@@ -58,6 +58,8 @@ class Frame {
   int64_t due() const;
 
  private:
+  uint64_t sum(size_t bytes) const;
+
   std::vector<std::byte> memory_;
 };
 

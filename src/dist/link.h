@@ -31,7 +31,10 @@ class Link {
   virtual Result<std::optional<size_t>> done(Ticket ticket) = 0;
   // Lets messages go on that need someone to push them.
   virtual void poll() = 0;
-  // Ends the job on every rank; called once something has gone wrong for good.
+  // Something has gone wrong for good. This rank sends and receives no more, memory of what was under way may go, and
+  // it will not wait for the others when it ends.
+  virtual void give_up() = 0;
+  // Likewise, and ends the job on every rank.
   virtual void abort() = 0;
 };
 

@@ -1,5 +1,6 @@
 #include "dist/local_link.h"
 
+#include <atomic>
 #include <cstring>
 #include <deque>
 #include <map>
@@ -19,12 +20,15 @@ class LocalNetwork {
 
   int size() const { return size_; }
 
-  void put(int from, int to, std::span<const std::byte> message) {
-    std::vector<std::byte> copy(message.begin(), message.end());
-    if (faults_.tamper) faults_.tamper(from, to, copy);
+  // What says whether the message is through, and `message` may change.
+  std::shared_ptr<const std::atomic<bool>> put(int from, int to, std::span<const std::byte> message) {
+    Message sent{message, {}, std::make_shared<std::atomic<bool>>(!faults_.leaves_lying)};
+    if (!faults_.leaves_lying) sent.copied.assign(message.begin(), message.end());
+    if (faults_.tamper) faults_.tamper(from, to, sent.copied);
+    std::shared_ptr<const std::atomic<bool>> through = sent.through;
     std::lock_guard lock(mutex_);
-    if (left_[static_cast<size_t>(from)]) return;  // unheard
-    wire(from, to).push_back(std::move(copy));
+    if (!left_[static_cast<size_t>(from)]) wire(from, to).push_back(std::move(sent));  // else unheard
+    return through;
   }
   // The oldest message, or nothing yet; an error when the sender has left and nothing is on the wire.
   Result<std::optional<std::vector<std::byte>>> take(int from, int to) {
@@ -32,9 +36,14 @@ class LocalNetwork {
     auto& queue = wire(from, to);
     if (queue.empty() && left_[static_cast<size_t>(from)]) return errorf(ErrorCode::kIo, "its thread has ended");
     if (queue.empty()) return std::optional<std::vector<std::byte>>();
-    std::optional<std::vector<std::byte>> message = std::move(queue.front());
+    Message sent = std::move(queue.front());
     queue.pop_front();
-    return message;
+    if (!*sent.through) sent.copied.assign(sent.lying.begin(), sent.lying.end());
+    *sent.through = true;
+    return std::optional(std::move(sent.copied));
+  }
+  void polled(size_t expected) const {
+    if (faults_.polled) faults_.polled(expected);
   }
   void leave(int rank) {
     std::lock_guard lock(mutex_);
@@ -42,12 +51,17 @@ class LocalNetwork {
   }
 
  private:
-  std::deque<std::vector<std::byte>>& wire(int from, int to) { return wires_[static_cast<size_t>(from * size_ + to)]; }
+  struct Message {
+    std::span<const std::byte> lying;
+    std::vector<std::byte> copied;
+    std::shared_ptr<std::atomic<bool>> through;
+  };
+  std::deque<Message>& wire(int from, int to) { return wires_[static_cast<size_t>(from * size_ + to)]; }
 
   const int size_;
   const LocalFaults faults_;
   std::mutex mutex_;
-  std::vector<std::deque<std::vector<std::byte>>> wires_;  // [from, to]
+  std::vector<std::deque<Message>> wires_;  // [from, to]
   std::vector<bool> left_;
 };
 
@@ -63,15 +77,20 @@ class LocalLink final : public Link {
   std::string name() const override { return "local"; }
 
   Ticket send(int to, std::span<const std::byte> message) override {
-    network_->put(rank_, to, message);
-    return 0;
+    sends_[++last_] = {network_->put(rank_, to, message), message.size()};
+    return last_;
   }
   Ticket receive(int from, std::span<std::byte> memory) override {
     receives_[++last_] = {from, memory};
     return last_;
   }
   Result<std::optional<size_t>> done(Ticket ticket) override {
-    if (ticket == 0) return std::optional<size_t>(0);
+    if (const auto sent = sends_.find(ticket); sent != sends_.end()) {
+      if (!*sent->second.through) return std::optional<size_t>();
+      const size_t bytes = sent->second.bytes;
+      sends_.erase(sent);
+      return std::optional<size_t>(bytes);
+    }
     const auto at = receives_.find(ticket);
     GODWIT_CHECK(at != receives_.end());
     for (const auto& [other, receive] : receives_)  // older ones of the same sender come first
@@ -85,10 +104,15 @@ class LocalLink final : public Link {
     receives_.erase(at);
     return std::optional<size_t>(message->size());
   }
-  void poll() override {}
+  void poll() override { network_->polled(receives_.size()); }
+  void give_up() override {}
   void abort() override { network_->leave(rank_); }
 
  private:
+  struct Send {
+    std::shared_ptr<const std::atomic<bool>> through;
+    size_t bytes = 0;
+  };
   struct Receive {
     int from = 0;
     std::span<std::byte> memory;
@@ -96,6 +120,7 @@ class LocalLink final : public Link {
   std::shared_ptr<LocalNetwork> network_;
   const int rank_;
   Ticket last_ = 0;
+  std::map<Ticket, Send> sends_;
   std::map<Ticket, Receive> receives_;
 };
 

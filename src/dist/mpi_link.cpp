@@ -84,7 +84,7 @@ class MpiLink final : public Link {
       pusher_.request_stop();
       pusher_.join();
     }
-    // A rank that failed does not wait for the others: abort() is for that.
+    // Without this word, mpirun ends the job with the process.
     if (!failed_) mpi_.finalize();
   }
 
@@ -128,8 +128,13 @@ class MpiLink final : public Link {
   }
   void poll() override {
     std::lock_guard lock(mutex_);
+    if (failed_) return;
     int flag = 0;
     mpi_.iprobe(MPI_ANY_SOURCE, kTag, mpi_.world, &flag, MPI_STATUS_IGNORE);
+  }
+  void give_up() override {
+    std::lock_guard lock(mutex_);
+    failed_ = true;
   }
   void abort() override {
     failed_ = true;

@@ -230,7 +230,7 @@ void RingAttention::attend_all(const LayerCall& call) {
     now_ = &part;
     if (!pass_kv(own_call(call), rounds_of(call), std::exchange(early, false))) return;
   }
-  (void)pass_q(call);
+  if (Status passed = pass_q(call); !passed) (void)transport_.fail(passed.error());  // no memory: nobody can go on
 }
 
 void RingAttention::walk(const LayerCall& call, const Rows& rows, Stretch segments, const SegmentPages& pages,

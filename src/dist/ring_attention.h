@@ -109,7 +109,7 @@ class RingAttention final : public LayerAttention {
   void begin(std::span<const RingPart> parts, const Shares& shares = {});
   void end() { transport_.set_meanwhile({}); }
   void attend(const LayerCall& call) override;
-  const Status& status() const { return transport_.status(); }
+  Status status() const { return transport_.status(); }
   // Whether ranks read each other's pages in this step: nobody may change them until all have done it.
   bool reads_shared() const;
 

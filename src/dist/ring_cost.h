@@ -1,5 +1,6 @@
-// How long one layer's attention takes over N ranks, from a few constants: what chooses between the ways of moving data
-// around the ring, and what the planner's simulation must agree with where all ranks carry the same load.
+// How long one layer's attention takes over N ranks, from a few constants: what ranks choose by between the ways of
+// moving data around the ring (ring_choice.h, which adds what is theirs), and what the planner's simulation must agree
+// with where all ranks carry the same load.
 //
 // The ways (Yang et al., arXiv 2411.01783): pass-KV lets the keys and values go around; pass-Q lets the queries go
 // around and returns the partial outputs by one all-to-all; all-gather fetches all keys and values first and computes
@@ -68,14 +69,6 @@ constexpr double ring_mode_seconds(RingMode mode, const RingWork& work, const Ri
   return mode == RingMode::kPassKv  ? pass_kv_seconds(work, constants)
          : mode == RingMode::kPassQ ? pass_q_seconds(work, constants)
                                     : all_gather_seconds(work, constants);
-}
-
-// The quickest; of equals the first in the order of RingMode.
-constexpr RingMode quickest_ring_mode(const RingWork& work, const RingConstants& constants) {
-  RingMode best = RingMode::kPassKv;
-  for (RingMode mode : {RingMode::kPassQ, RingMode::kAllGather})
-    if (ring_mode_seconds(mode, work, constants) < ring_mode_seconds(best, work, constants)) best = mode;
-  return best;
 }
 
 // One token of each sequence: queries to all ranks, around the ring; each attends over what it holds; partial outputs

@@ -1,5 +1,7 @@
 #include "dist/ring_cost.h"
 
+#include <algorithm>
+
 #include <gtest/gtest.h>
 
 namespace godwit::dist {
@@ -30,10 +32,16 @@ TEST(RingCost, MatchesThePublishedRingIterations) {
   EXPECT_NEAR(kRdma.exchange.seconds(3 * some.partial_bytes), 1023e-6, 10e-6);
 }
 
+RingMode quickest(const RingWork& work, const RingConstants& link) {
+  return std::min({RingMode::kPassKv, RingMode::kPassQ, RingMode::kAllGather}, [&](RingMode a, RingMode b) {
+    return ring_mode_seconds(a, work, link) < ring_mode_seconds(b, work, link);
+  });
+}
+
 TEST(RingCost, FewNewTokensPassQueriesAndManyPassKeys) {
-  EXPECT_EQ(quickest_ring_mode(work_of(1280, 126720), kRdma), RingMode::kPassQ);
-  EXPECT_EQ(quickest_ring_mode(work_of(12800, 115200), kRdma), RingMode::kPassKv);
-  EXPECT_EQ(quickest_ring_mode(work_of(128000, 0), kRdma), RingMode::kPassKv);
+  EXPECT_EQ(quickest(work_of(1280, 126720), kRdma), RingMode::kPassQ);
+  EXPECT_EQ(quickest(work_of(12800, 115200), kRdma), RingMode::kPassKv);
+  EXPECT_EQ(quickest(work_of(128000, 0), kRdma), RingMode::kPassKv);
 }
 
 TEST(RingCost, MessagesAreWaitedForOnlyWhereTheyTakeLongerThanAStep) {
@@ -55,13 +63,13 @@ TEST(RingCost, OneRankOnlyComputes) {
   for (RingMode mode : {RingMode::kPassKv, RingMode::kPassQ, RingMode::kAllGather})
     EXPECT_EQ(ring_mode_seconds(mode, work, link), 2.0) << ring_mode_name(mode);
   EXPECT_EQ(decode_seconds(work, link), 2.0);
-  EXPECT_EQ(quickest_ring_mode(work, link), RingMode::kPassKv);
+  EXPECT_EQ(quickest(work, link), RingMode::kPassKv);
 }
 
 TEST(RingCost, ShortStepsOverSlowLinksAreGathered) {
   const RingWork work{8, 1e-6, 1000, 4000, 4000};
   const RingConstants link{{50e-6, 1e9}, {80e-6, 1e9}, 0, true};
-  EXPECT_EQ(quickest_ring_mode(work, link), RingMode::kAllGather);
+  EXPECT_EQ(quickest(work, link), RingMode::kAllGather);
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 #include "dist/transport.h"
 
 #include <cstring>
-#include <limits>
 #include <random>
 #include <thread>
 
@@ -37,10 +36,19 @@ class Transport::Wait {
   Wait& operator=(const Wait&) = delete;
 
   // For the next of several.
-  void begins() { turns_ = 0; }
+  void begins() {
+    turns_ = 0;
+    since_begin_s_ = 0;
+    last_look_ = now_ns();
+  }
+  // Since then. Of a long time between two looks little counts: this rank was stopped, and the others maybe, too.
+  double waited_s() const { return since_begin_s_; }
 
   // Who waits works if there is something to do, spins a moment, then lets others have the core, then sleeps a little.
   void rest() {
+    constexpr double kMostBetweenLooks = 1;
+    since_begin_s_ += std::min(seconds_since(last_look_), kMostBetweenLooks);
+    last_look_ = now_ns();
     if (works()) {
       turns_ = 0;
       return;
@@ -65,6 +73,8 @@ class Transport::Wait {
   const int64_t start_ = now_ns();
   const double start_cpu_s_ = thread_seconds();
   double worked_s_ = 0, worked_cpu_s_ = 0;
+  int64_t last_look_ = start_;
+  double since_begin_s_ = 0;
   int turns_ = 0;
 };
 
@@ -72,7 +82,11 @@ Transport::Transport(std::unique_ptr<Link> link, const TransportOptions& options
     : link_(std::move(link)), options_(options) {}
 
 Status Transport::fail(Error error) {
-  if (status_) status_ = tl::unexpected(std::move(error));
+  if (!failed_) {
+    status_ = tl::unexpected(std::move(error));
+    failed_.store(true, std::memory_order_release);
+    link_->give_up();
+  }
   return status_;
 }
 
@@ -107,7 +121,7 @@ int64_t Transport::due_time(size_t bytes, size_t copies) {
 
 void Transport::send(std::span<const int> peers, Frame& frame, FrameKind kind, size_t bytes,
                      std::vector<Pending>& pending) {
-  if (!status_ || peers.empty()) return;
+  if (failed_ || peers.empty()) return;
   frame.seal(kind, token_, bytes, due_time(bytes, peers.size()));
   for (int peer : peers) {
     pending.push_back({link_->send(peer, frame.whole(bytes)), nullptr, peer, kind, bytes});
@@ -118,12 +132,11 @@ void Transport::send(std::span<const int> peers, Frame& frame, FrameKind kind, s
 }
 
 void Transport::receive(int from, Frame& frame, FrameKind kind, size_t bytes, std::vector<Pending>& pending) {
-  if (!status_) return;
+  if (failed_) return;
   pending.push_back({link_->receive(from, frame.whole(bytes)), &frame, from, kind, bytes});
 }
 
 Status Transport::wait_for(Wait& wait, Pending& pending, double timeout_s) {
-  const int64_t start = now_ns();
   wait.begins();
   std::optional<size_t> arrived;
   while (!arrived) {
@@ -133,7 +146,7 @@ Status Transport::wait_for(Wait& wait, Pending& pending, double timeout_s) {
                                                   frame_kind_name(pending.kind), done.error().message)});
     arrived = *done;
     if (arrived) break;
-    if (seconds_since(start) > timeout_s)
+    if (wait.waited_s() > timeout_s)
       return fail(
           {ErrorCode::kIo,
            fmt::format("rank {} has not {} for {:.3g} s ({}): it hangs, or is so slow that --rank-timeout must be "
@@ -147,7 +160,13 @@ Status Transport::wait_for(Wait& wait, Pending& pending, double timeout_s) {
     return fail({status.error().code, fmt::format("rank {} sent what cannot be used: {}; check the network and the "
                                                   "memory of its machine",
                                                   pending.peer, status.error().message)});
+  if (options_.bytes_per_second <= 0) return {};
   while (pending.frame->due() > now_ns()) {
+    if (wait.waited_s() > timeout_s)
+      return fail({ErrorCode::kIo,
+                   fmt::format("over so slow a link {} of rank {} take longer than {:.3g} s: give a quicker --link, or "
+                               "raise --rank-timeout",
+                               frame_kind_name(pending.kind), pending.peer, timeout_s)});
     link_->poll();
     wait.rest();
   }
@@ -156,35 +175,35 @@ Status Transport::wait_for(Wait& wait, Pending& pending, double timeout_s) {
 
 Status Transport::wait_all(std::vector<Pending>& pending, double timeout_s) {
   Wait wait(*this);
-  if (status_)
+  if (!failed_)
     for (Pending& one : pending)
       if (!wait_for(wait, one, timeout_s)) break;
   pending.clear();
-  return status_;
-}
-
-Status Transport::wait_until(const std::function<bool()>& ready, const std::function<std::string(double)>& late) {
-  // Others may wait for this rank's next message already; who knows whom it waits for had better speak first.
-  const double limit_s = 0.9 * options_.timeout_s;
-  Wait wait(*this);
-  const int64_t start = now_ns();
-  while (status_ && !ready()) {
-    if (seconds_since(start) > limit_s) return fail({ErrorCode::kIo, late(limit_s)});
-    link_->poll();
-    wait.rest();
-  }
-  return status_;
+  return status();
 }
 
 Status Transport::wait(std::vector<Pending>& pending) {
   return wait_all(pending, options_.timeout_s);
 }
 
-Status Transport::wait_long(std::vector<Pending>& pending) {
+Status Transport::wait_idly(std::vector<Pending>& pending) {
   const double before = waited_s_;  // CPU time counts: the process has spent it
-  Status status = wait_all(pending, std::numeric_limits<double>::infinity());
+  Status status = wait_all(pending, options_.timeout_s * options_.idle_timeouts);
   waited_s_ = before;
   return status;
+}
+
+Status Transport::wait_until(const std::function<bool()>& ready, const std::function<std::string(double)>& late) {
+  // Others may wait for this rank's next message already; who knows whom it waits for had better speak first.
+  const double limit_s = 0.9 * options_.timeout_s;
+  Wait wait(*this);
+  wait.begins();
+  while (!failed_ && !ready()) {
+    if (wait.waited_s() > limit_s) return fail({ErrorCode::kIo, late(limit_s)});
+    link_->poll();
+    wait.rest();
+  }
+  return status();
 }
 
 Status Transport::all_gather(FrameKind kind, std::span<const std::byte> mine, std::vector<std::byte>& all) {

@@ -5,10 +5,12 @@
 // on returns that first error at once. Errors name the rank at the other end.
 //
 // Links can be shaped, to see what a slower network would do: a message then counts as arrived no earlier than latency
-// and rate allow, one message of a sender after the other. Thread-safety: one thread at a time.
+// and rate allow, one message of a sender after the other. Thread-safety: one thread at a time, but status() may be
+// asked at any time.
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <string>
@@ -21,6 +23,7 @@ namespace godwit::dist {
 
 struct TransportOptions {
   double timeout_s = 60;        // the longest wait for another rank within a step
+  double idle_timeouts = 10;    // so many times as long, while this rank may have nothing to do and another may
   double latency_s = 0;         // of a shaped link
   double bytes_per_second = 0;  // 0: not shaped
 };
@@ -37,7 +40,7 @@ class Transport {
   int size() const { return link_->size(); }
   std::string link_name() const { return link_->name(); }
   TransportOptions& options() { return options_; }
-  const Status& status() const { return status_; }
+  Status status() const { return failed_.load(std::memory_order_acquire) ? status_ : Status(); }
 
   // Agrees on the job's token; before anything else, on every rank.
   Status join();
@@ -55,13 +58,13 @@ class Transport {
   void receive(int from, Frame& frame, FrameKind kind, size_t bytes, std::vector<Pending>& pending);
   // Until all are through; `pending` is empty then.
   Status wait(std::vector<Pending>& pending);
-  // Likewise, however long it takes: between steps nobody knows when the next one begins.
-  Status wait_long(std::vector<Pending>& pending);
+  // Likewise, while there is nothing to do: this time does not count as waited.
+  Status wait_idly(std::vector<Pending>& pending);
   // Until `ready`, which another rank brings about without a message; `late` says what to tell if it has not
   // done so for so many seconds, somewhat fewer than those of the timeout.
   Status wait_until(const std::function<bool()>& ready, const std::function<std::string(double)>& late);
   void poll() {
-    if (status_) link_->poll();
+    if (!failed_) link_->poll();
   }
   // What to do while waiting, a little at a time; false: nothing just now. That is no waiting, then.
   void set_meanwhile(std::function<bool()> work) { meanwhile_ = std::move(work); }
@@ -73,6 +76,8 @@ class Transport {
   const Traffic& traffic(FrameKind kind) const { return traffic_[static_cast<size_t>(kind)]; }
   double waited_s() const { return waited_s_; }          // in wait(), so far
   double waited_cpu_s() const { return waited_cpu_s_; }  // of that, computing: who waits looks often
+  // Whatever this rank lacks, the others would wait for it.
+  Status fail(Error error);
   // Ends the job everywhere.
   void abort() { link_->abort(); }
 
@@ -81,11 +86,11 @@ class Transport {
   Status wait_for(Wait& wait, Pending& pending, double timeout_s);
   Status wait_all(std::vector<Pending>& pending, double timeout_s);
   int64_t due_time(size_t bytes, size_t copies);
-  Status fail(Error error);
 
   std::unique_ptr<Link> link_;
   TransportOptions options_;
-  Status status_;
+  Status status_;  // does not change any more once ...
+  std::atomic<bool> failed_ = false;
   uint64_t token_ = 0;
   int64_t busy_until_ns_ = 0;  // of a shaped link
   std::array<Traffic, kFrameKinds> traffic_{};

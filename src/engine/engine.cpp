@@ -1,7 +1,9 @@
 #include <algorithm>
+#include <bit>
 #include <thread>
 
 #include "base/thread_pool.h"
+#include "dist/frame.h"
 #include "dist/mpi_link.h"
 #include "engine/builtin_model.h"
 #include "engine/engine_impl.h"
@@ -50,6 +52,21 @@ Result<CpuOptions> cpu_options(const EngineOptions& o, bool one_of_many) {
 Result<std::unique_ptr<Backend>> make_backend(const EngineOptions& o, bool one_of_many) {
   GODWIT_ASSIGN(const CpuOptions cpu, cpu_options(o, one_of_many));
   return make_cpu_backend(cpu);
+}
+
+// A number that nearly any other weights would not have, from the ends of each tensor that can be read.
+uint32_t sample_weights(const ModelSource& source) {
+  uint64_t sum = 0;
+  for (const std::string& name : source.tensor_names()) {
+    const auto pieces = source.tensor(name);
+    if (!pieces) continue;
+    for (const TensorEntry* piece : *pieces) {
+      const size_t count = std::min<size_t>(64, piece->bytes.size());
+      sum = std::rotl(sum, 1) ^ dist::checksum(piece->bytes.first(count)) ^
+            std::rotl(dist::checksum(piece->bytes.last(count)), 32);
+    }
+  }
+  return static_cast<uint32_t>(sum ^ sum >> 32);
 }
 
 }  // namespace
@@ -102,6 +119,7 @@ Status Engine::Impl::load(const ModelSource& source) {
   const ModelConfig& config = source.config();
   label = source.label();
   weight_bytes = source.weight_bytes();
+  if (rank_count > 1) weight_sample = sample_weights(source);
   const KvShape shape{static_cast<int>(config.layers.size()), config.kv_heads};
   GODWIT_ASSIGN(std::vector<KvFormat> formats, make_kv_formats(options.kv_codec, config.head_dim, shape.layers));
   const KvFormat& format = formats[0];

@@ -25,6 +25,7 @@ struct Engine::Impl {
   EngineOptions options;
   std::string label;
   uint64_t weight_bytes = 0;
+  uint32_t weight_sample = 0;  // over ranks: tells other weights of the same shape
   int rank_count = 1;
   MemoryPlan memory;
   std::optional<Vocabulary> vocabulary;

@@ -8,6 +8,7 @@
 #include "engine/vocabulary.h"
 #include "model/test_models.h"
 #include "tensor/quant.h"
+#include <godwit/engine.h>
 
 namespace godwit {
 namespace {
@@ -35,7 +36,7 @@ TEST(Shapes, HaveThePublishedNumberOfParameters) {
       {"qwen2.5-0.5b", 494032768},    {"qwen2.5-7b", 7615616512},       {"qwen3-0.6b", 596049920},
       {"llama-3.1-70b", 70553706496}, {"llama-3.1-405b", 405853388800}, {"qwen2.5-72b", 72706203648},
       {"qwen3-32b", 32762123264},     {"mixtral-8x7b", 46702792704},    {"qwen3-8b", 8190735360},
-      {"mistral-7b", 7248023552},     {"gemma-2-2b", 2614341888}};
+      {"mistral-7b", 7248023552},     {"gemma-2-2b", 2614341888},       {"qwen3-30b-a3b", 30532122624}};
   for (const auto& [name, parameters] : published)
     EXPECT_EQ(shape_parameters(value_of(find_shape(name))), parameters) << name;
 }
@@ -60,6 +61,38 @@ TEST_F(RandomModel, ReadsBackAsItsShape) {
   EXPECT_EQ(source.gguf()->tensors().size(), shape_tensors(shape).size());
   EXPECT_EQ(report_.weights, shape_parameters(shape));
   EXPECT_TRUE(report_.exceptions.empty());
+}
+
+// What a family has beyond Llama (biases, norms of heads, experts, windows) is in the file, too.
+TEST_F(RandomModel, OfEveryFamilyReadsBackAndAnswers) {
+  for (const std::string& name : shape_names()) {
+    SCOPED_TRACE(name);
+    ModelShape shape = value_of(find_shape(name));
+    ModelConfig& c = shape.config;
+    c.layers.resize(2), c.vocab_size = 512;  // the rest as it is, but smaller
+    const int group = c.heads / c.kv_heads;
+    c.kv_heads = std::min(c.kv_heads, 2), c.heads = c.kv_heads * group;
+    c.dim = std::min<int64_t>(c.dim, 256), c.ffn_dim = 128, c.experts = std::min(c.experts, 16);
+    if (c.experts > 0) c.expert_ffn_dim = 64;
+    if (c.embedding_scale != 1) c.embedding_scale = std::sqrt(static_cast<float>(c.dim));
+    const std::filesystem::path path = folder_.path() / (name + ".gguf");
+    ConvertOptions options;
+    options.dtype = DType::kQ8_0;
+    options.threads = 1;
+    value_of(write_random_model(shape, 1, options, path));
+    const ModelSource source = value_of(ModelSource::open(path));
+    ModelConfig read = source.config();
+    read.ropes = c.ropes, read.rope_style = c.rope_style;  // which a GGUF file says in its own way
+    EXPECT_EQ(model_test::text_of(read), model_test::text_of(c));
+    EngineOptions engine_options;
+    engine_options.model = path.string(), engine_options.threads = 1, engine_options.context_tokens = 64;
+    const Engine engine = value_of(Engine::open(engine_options));
+    Session session = engine.start();
+    ASSERT_TRUE(session.append(std::vector<TokenId>{1, 2, 3}));
+    GenerateOptions answer;
+    answer.max_tokens = 3, answer.ignore_eos = true;
+    EXPECT_EQ(value_of(session.generate(answer)).tokens.size(), 3U);
+  }
 }
 
 TEST_F(RandomModel, IsTheSameForTheSameSeedWhateverTheThreads) {

@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <chrono>
 #include <cstring>
 
 #include "dist/mpi_link.h"
@@ -11,14 +13,14 @@ Result<std::shared_ptr<Ranks>> Ranks::join() {
   const char* thread = std::getenv("GODWIT_PROGRESS_THREAD");
   GODWIT_ASSIGN(auto link, dist::make_mpi_link({.progress_thread = thread != nullptr && *thread == '1'}));
   auto ranks = std::make_shared<Ranks>(std::make_unique<Impl>(std::move(link)));
-  GODWIT_TRY(ranks->impl().transport.join());
+  GODWIT_TRY(ranks->impl().join());
   return ranks;
 }
 
 Ranks::Ranks(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 Ranks::~Ranks() {
-  if (impl_->transport.rank() == 0) (void)impl_->tell({.verb = RankVerb::kEnd});
+  if (impl_->transport.rank() == 0) impl_->end();
 }
 
 int Ranks::rank() const {
@@ -31,7 +33,33 @@ Status Ranks::status() const {
   return impl_->transport.status();
 }
 void Ranks::abort() {
+  // Rank 0 may be about to notice, too, and then has more to say than this.
+  const double grace_s = rank() == 0 ? 0 : std::min(15.0, 0.25 * impl_->transport.options().timeout_s);
+  std::this_thread::sleep_for(std::chrono::duration<double>(grace_s));
   impl_->transport.abort();
+}
+
+Status Ranks::Impl::join() {
+  GODWIT_TRY(transport.join());
+  if (transport.rank() == 0) pulses_ = std::jthread([this](const std::stop_token& stop) { give_pulses(stop); });
+  return {};
+}
+
+void Ranks::Impl::end() {
+  pulses_ = {};
+  // Who does not answer is not waited for any longer.
+  if (tell({.verb = RankVerb::kEnd})) (void)transport.barrier();
+}
+
+void Ranks::Impl::give_pulses(const std::stop_token& stop) {
+  constexpr double kMostSeconds = 0.25, kPerTimeout = 4;
+  std::unique_lock lock(mutex);
+  for (;;) {
+    const std::chrono::duration<double> pause(std::min(kMostSeconds, transport.options().timeout_s / kPerTimeout));
+    pulse_.wait_for(lock, stop, pause, [] { return false; });
+    // When the others are at work, so is this rank, and has the mutex.
+    if (stop.stop_requested() || !tell({.verb = RankVerb::kPulse})) return;
+  }
 }
 
 Status Ranks::Impl::tell(const RankCommand& command, std::span<const std::byte> extra) {
@@ -55,7 +83,7 @@ Result<RankCommand> Ranks::Impl::hear(std::vector<std::byte>& extra) {
   dist::Frame frame(sizeof(command));
   std::vector<dist::Transport::Pending> pending;
   transport.receive(0, frame, dist::FrameKind::kCommand, sizeof(command), pending);
-  GODWIT_TRY(transport.wait_long(pending));
+  GODWIT_TRY(transport.wait_idly(pending));
   std::memcpy(&command, frame.payload(sizeof(command)).data(), sizeof(command));
   extra.resize(command.extra_bytes);
   if (extra.empty()) return command;
@@ -105,7 +133,8 @@ Status Ranks::follow() {
   std::vector<std::byte> extra;
   for (;;) {
     GODWIT_ASSIGN(const RankCommand command, job.hear(extra));
-    if (command.verb == RankVerb::kEnd) return {};
+    if (command.verb == RankVerb::kEnd) return job.transport.barrier();
+    if (command.verb == RankVerb::kPulse) continue;
     if (command.verb == RankVerb::kClose) {
       engines.erase(command.engine);
     } else if (command.verb == RankVerb::kOpen) {

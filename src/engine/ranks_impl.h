@@ -1,7 +1,9 @@
 // What the ranks of a job say to each other about engines: commands of rank 0, in order, and replies.
 #pragma once
 
+#include <condition_variable>
 #include <mutex>
+#include <thread>
 
 #include "dist/transport.h"
 #include <godwit/ranks.h>
@@ -22,6 +24,7 @@ enum class RankVerb : uint32_t {
   kStep,
   kUse,
   kReport,
+  kPulse,  // rank 0 is there and has nothing to do
   kClose,
   kEnd
 };
@@ -58,9 +61,13 @@ struct RankReply {
 struct Ranks::Impl {
   explicit Impl(std::unique_ptr<dist::Link> link) : transport(std::move(link)) {}
 
+  // Before anything else, on every rank.
+  Status join();
+  // Rank 0's last word.
+  void end();
   // Rank 0 says what to do next ...
   Status tell(const RankCommand& command, std::span<const std::byte> extra = {});
-  // ... and the others hear it, whenever that is.
+  // ... and the others hear it, whenever that is, as long as rank 0 lives: several times within the timeout it says so.
   Result<RankCommand> hear(std::vector<std::byte>& extra);
   // Everyone's status to everyone: the first that is not well, with its rank's number before it.
   Status agree(const Status& mine);
@@ -70,6 +77,12 @@ struct Ranks::Impl {
   std::mutex mutex;  // of all below: engines of one job take turns
   dist::Transport transport;
   uint32_t last_engine = 0;
+
+ private:
+  void give_pulses(const std::stop_token& stop);
+
+  std::condition_variable_any pulse_;
+  std::jthread pulses_;  // of rank 0; last, so that it ends first
 };
 
 }  // namespace godwit

@@ -99,6 +99,26 @@ TEST(SealedOverRanks, AServiceBatchesThemAndChatsGoOnWithTheirPages) {
   }
 }
 
+// A prompt that begins like another may come at any moment of the other's, amid a step that seals pages, too.
+TEST(SealedOverRanks, PromptsThatBeginAlikeComeAtAnyMoment) {
+  for (const char* codec : {"q4:last=64", "kivi:k=4,v=4,last=0"}) {
+    const Engine alone = open(with_codec(codec));
+    expect_all_well(with_ranks(2, [&](auto ranks) {
+      EngineOptions options = over(ranks, with_codec(codec));
+      options.prefill_chunk = 64;
+      const Engine engine = open(options);
+      auto service = value_of(Service::start(engine, {.most_running = 4}));
+      for (uint32_t length = 100; length < 400; length += 16) {
+        const std::vector<TokenId> first = prompt(length + 70, length);
+        const auto second = joined(std::span(first).first(length), prompt(30, length + 1));
+        auto one = ask(*service, first, 4), two = ask(*service, second, 4);
+        EXPECT_EQ(one.get().tokens, cold(alone, first, 4)) << codec << " " << length;
+        EXPECT_EQ(two.get().tokens, cold(alone, second, 4)) << codec << " " << length;
+      }
+    }));
+  }
+}
+
 TEST(SealedOverRanks, RequestsGiveWayAndAnswersStayTheSame) {
   const Engine alone = open(with_codec("q4:last=64"));
   std::vector<std::vector<TokenId>> want;

@@ -22,7 +22,7 @@ RequestStatus Service::Work::status() const {
 }
 
 Result<std::unique_ptr<Service>> Service::start(const Engine& engine, const ServiceOptions& options) {
-  const Engine::Impl& e = *engine.impl_;
+  const Engine::Impl& e = engine.impl();
   const EngineOptions& o = e.options;
   if (options.most_running < 1 || options.most_running > e.options.prefill_chunk)
     return errorf(ErrorCode::kInvalidArgument, "{} requests at once make no sense: give 1 to {}, the prefill chunk",
@@ -46,10 +46,11 @@ Result<std::unique_ptr<Service>> Service::start(const Engine& engine, const Serv
   if (e.team) {
     std::vector<std::string> policies = options.kv.policies;
     std::erase(policies, "none");
-    std::lock_guard lock(engine.impl_->mutex);
+    std::lock_guard lock(engine.impl().mutex);
     GODWIT_TRY(e.team->allow(policies));
   }
-  return std::unique_ptr<Service>(new Service(std::make_unique<Impl>(engine.impl_, options, std::move(choices))));
+  return std::unique_ptr<Service>(
+      new Service(std::make_unique<Impl>(engine.shared_impl(), options, std::move(choices))));
 }
 
 Service::Impl::Impl(std::shared_ptr<Engine::Impl> e, const ServiceOptions& o, KvChoices c)

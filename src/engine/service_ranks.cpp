@@ -40,7 +40,8 @@ Service::Impl::OverRanks::Found Service::Impl::OverRanks::find(const Work& work)
       look(std::span(*one->prompt).first(one->tokens), {0, one->id, one->sequence.get(), one.get()});
   for (const auto& [id, tokens] : read_)
     if (const Work& other = *service_.works.at(id);
-        id != work.id && other.space == work.space && team_.whole(other.team_sequence))
+        id != work.id && other.space == work.space && team_.whole(other.team_sequence) &&
+        !(service_.engine->pool->format().seals && other.sequence->amid_step()))  // which pages are sealed is in flux
       look(std::span(*other.prompt).first(tokens), {0, other.team_sequence, other.sequence.get(), nullptr});
   return best;
 }

@@ -33,6 +33,9 @@ constexpr Row kRows[] = {
     {"qwen3-0.6b", "qwen3", 28, 1024, 3072, 16, 8, 128, 151936, 40960, true, 1e6, 1e-6F},
     {"qwen3-8b", "qwen3", 36, 4096, 12288, 32, 8, 128, 151936, 40960, false, 1e6, 1e-6F},
     {"qwen3-32b", "qwen3", 64, 5120, 25600, 64, 8, 128, 151936, 40960, false, 1e6, 1e-6F},
+    {"qwen3-30b-a3b", "qwen3_moe", 48, 2048, 768, 32, 4, 128, 151936, 40960, false, 1e6, 1e-6F, 0, 128, 8},
+    // A sixteenth of its layers: 2.0 B parameters, of which a token uses 0.3 B.
+    {"qwen3-moe-small", "qwen3_moe", 3, 2048, 768, 32, 4, 128, 32000, 40960, false, 1e6, 1e-6F, 0, 128, 8},
     {"mistral-7b", "mistral", 32, 4096, 14336, 32, 8, 128, 32768, 32768, false, 1e6, 1e-5F},
     {"gemma-2-2b", "gemma2", 26, 2304, 9216, 8, 4, 256, 256000, 8192, true, 1e4, 1e-6F},
     {"mixtral-8x7b", "mixtral", 32, 4096, 14336, 32, 8, 128, 32000, 32768, false, 1e6, 1e-5F, 0, 8, 2},
@@ -64,9 +67,11 @@ ModelConfig config_of(const Row& row) {
   c.ropes = {rope};
   c.layers.assign(static_cast<size_t>(row.layers), {});
   for (LayerConfig& layer : c.layers) layer.experts = row.experts > 0;
-  c.qk_norm = row.family == "qwen3";
+  c.qk_norm = row.family == "qwen3" || row.family == "qwen3_moe";
   if (row.family == "gemma2") {
     c.post_norms = true;
+    c.activation = Activation::kGeluTanh;
+    c.embedding_scale = std::sqrt(static_cast<float>(row.dim));
     c.attention_scale = 1 / std::sqrt(static_cast<float>(row.head_dim));
     c.attention_softcap = 50;
     c.logit_softcap = 30;

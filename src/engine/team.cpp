@@ -12,20 +12,24 @@ Result<std::unique_ptr<Team>> Team::make(Engine::Impl& engine, Ranks::Impl& rank
   const RankOptions& options = engine.options.rank_options;
   const ModelConfig& config = engine.model->config();
   dist::TransportOptions& transport = ranks.transport.options();
-  transport.timeout_s = options.timeout_s;
   transport.latency_s = options.link_latency_s;
   transport.bytes_per_second = options.link_bytes_per_second;
 
   // All that the numbers depend on, and nothing else: not threads, for one.
   const std::string machine = engine.backend->description();
-  GODWIT_TRY(ranks.agree_on(fmt::format(
-      "{}; {} layers of {}+{} heads of {}, width {}, {} tokens, {} bytes; KV {}; context {}",
-      machine.substr(0, machine.rfind(',')), config.layers.size(), config.heads, config.kv_heads, config.head_dim,
-      config.dim, config.vocab_size, engine.weight_bytes, engine.options.kv_codec, engine.memory.context_tokens)));
+  GODWIT_TRY(ranks.agree_on(
+      fmt::format("{}; {} layers of {}+{} heads of {}, width {}, {} tokens, {} bytes like {:08x}; KV {}; context {}",
+                  machine.substr(0, machine.rfind(',')), config.layers.size(), config.heads, config.kv_heads,
+                  config.head_dim, config.dim, config.vocab_size, engine.weight_bytes, engine.weight_sample,
+                  engine.options.kv_codec, engine.memory.context_tokens)));
   std::unique_ptr<Team> team(new Team(engine, ranks, id));
   if (engine.retention) team->policies_[engine.retention->written.policy] = engine.retention->method;
   GODWIT_ASSIGN(dist::SharedView shared, dist::share(ranks.transport, engine.kv_memory ? &*engine.kv_memory : nullptr,
                                                      engine.pool->format().page_bytes()));
+  // A page of any rank must have a number among all ranks' pages.
+  if (shared.stride / engine.pool->format().page_bytes() * static_cast<size_t>(ranks.transport.size()) >
+      size_t{1} << kPageIndexBits)
+    shared = {};
   auto ring = dist::RingAttention::create(
       ranks.transport, *engine.pool,
       {config.heads, config.kv_heads, config.head_dim, engine.options.prefill_chunk, engine.model->kv_shape().layers},
@@ -34,11 +38,15 @@ Result<std::unique_ptr<Team>> Team::make(Engine::Impl& engine, Ranks::Impl& rank
   team->ring_ = std::move(*ring);
   GODWIT_ASSIGN(team->costs_, dist::measure_costs(ranks.transport, *team->ring_));
   GODWIT_TRY(team->measure_passes());
+  transport.timeout_s = options.timeout_s;  // not before all ranks have read the weights
+  team->open_ = true;
   return team;
 }
 
 Team::~Team() {
-  if (leads()) (void)tell({.verb = RankVerb::kClose});
+  if (!leads() || !open_) return;
+  std::lock_guard lock(ranks_.mutex);
+  (void)tell({.verb = RankVerb::kClose});
 }
 
 int32_t Team::step_tokens() const {

@@ -30,7 +30,8 @@ struct SequenceTerms {
 
 class Team {
  public:
-  // On every rank, with what its engine has loaded; ranks that would compute differently are refused.
+  // On every rank, with what its engine has loaded and the job's mutex held; ranks that would compute differently are
+  // refused.
   static Result<std::unique_ptr<Team>> make(Engine::Impl& engine, Ranks::Impl& ranks, uint32_t id);
   ~Team();
 
@@ -121,7 +122,6 @@ class Team {
   dist::RingPrediction predict(int32_t begin, int32_t end, int degree = 0, int together = 1) const;
   const dist::RingCosts& costs() const { return costs_; }
   void set_costs(const dist::RingCosts& costs) { costs_ = costs; }
-  dist::RingMode last_mode() const { return last_mode_; }
   const dist::Shares& shares() const { return shares_; }  // of the next step
 
   // --- the others
@@ -214,6 +214,7 @@ class Team {
   Engine::Impl& engine_;
   Ranks::Impl& ranks_;
   const uint32_t id_;
+  bool open_ = false;  // on all ranks
   Peers peers_;
   std::unique_ptr<dist::RingAttention> ring_;
   dist::RingCosts costs_;

@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/json.h"
+#include "dist/mpi_link.h"
 #include "engine/team.h"
 
 namespace godwit {
@@ -28,6 +29,11 @@ Status check_rank_options(const EngineOptions& o) {
   if (!(r.link_latency_s >= 0) || !(r.link_bytes_per_second >= 0))
     return errorf(ErrorCode::kInvalidArgument, "a link of {} s and {} bytes/s makes no sense", r.link_latency_s,
                   r.link_bytes_per_second);
+  if (r.link_bytes_per_second > 0 && dist::mpi_local_size() < dist::mpi_size())
+    return errorf(
+        ErrorCode::kUnsupported,
+        "a --link that is slowed down goes by the clock of one host, and these ranks are on several; leave it "
+        "out, or start all ranks on one host");
   return {};
 }
 

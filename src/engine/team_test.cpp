@@ -1,6 +1,7 @@
 // An engine over several ranks, here threads, gives the bits of one process: prompts, answers, scores, forks.
 #include <gtest/gtest.h>
 
+#include "engine/random_model.h"
 #include "engine/ranks_probe.h"
 #include "engine/test_ranks.h"
 
@@ -96,6 +97,55 @@ TEST(Team, SeveralEnginesTakeTurns) {
     EXPECT_EQ(cold(two, tokens, 5), want);
     EXPECT_EQ(cold(one, tokens, 5), want);
   }));
+}
+
+// Between steps the others hear from rank 0 all the time, so that they know when it is no more.
+TEST(Team, ARankZeroThatHangsIsNamed) {
+  const auto said = with_ranks(
+      3,
+      [&](auto ranks) {
+        EngineOptions options = over(ranks);
+        options.rank_options.timeout_s = 1;
+        const Engine engine = open(options);
+        std::this_thread::sleep_for(std::chrono::seconds(3));  // idle is not lost
+        EXPECT_EQ(cold(engine, prompt(40), 3).size(), 3U);
+        std::lock_guard lock(ranks->impl().mutex);  // nor is anything said now
+        std::this_thread::sleep_for(std::chrono::seconds(5));
+      },
+      {}, 2);
+  for (size_t rank : {1, 2}) {
+    ASSERT_FALSE(said[rank].has_value());
+    EXPECT_NE(said[rank].error().message.find("rank 0 has not answered for 2 s"), std::string::npos)
+        << said[rank].error().message;
+  }
+}
+
+// Rank 1 finds another model under the same path: it is put there on the way from rank 0.
+TEST(Team, OtherWeightsAreRefused) {
+  io_test::TempFolder folder;
+  const std::filesystem::path path = folder.path() / "model.gguf", other = folder.path() / "other.gguf";
+  const ModelShape shape = value_of(find_shape("llama-tiny"));
+  value_of(write_random_model(shape, 1, {}, path));
+  value_of(write_random_model(shape, 2, {}, other));
+  for (bool swapped : {false, true}) {
+    dist::LocalFaults faults;
+    faults.tamper = [&](int from, int, std::span<std::byte> message) {
+      const std::string_view text(reinterpret_cast<const char*>(message.data()), message.size());
+      if (swapped && from == 0 && text.find("model.gguf") != text.npos) std::filesystem::rename(other, path);
+    };
+    expect_all_well(with_ranks(
+        2,
+        [&](auto ranks) {
+          EngineOptions options;
+          options.model = path.string();
+          const auto engine = Engine::open(over(ranks, options));
+          if (swapped)
+            expect_error(engine, ErrorCode::kInvalidArgument, "would compute something else");
+          else
+            EXPECT_TRUE(engine.has_value());
+        },
+        faults));
+  }
 }
 
 TEST(Team, RefusesWhatCannotWork) {

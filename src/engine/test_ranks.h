@@ -11,14 +11,15 @@ namespace godwit::engine_test {
 
 // Runs `leader` on rank 0 while the others follow; what each of them said in the end.
 inline std::vector<Status> with_ranks(int count, const std::function<void(std::shared_ptr<Ranks>)>& leader,
-                                      dist::LocalFaults faults = {}) {
+                                      dist::LocalFaults faults = {}, double idle_timeouts = 10) {
   auto links = dist::make_local_links(count, std::move(faults));
   std::vector<Status> said(static_cast<size_t>(count));
   std::vector<std::thread> threads;
   for (size_t i = 0; i < links.size(); ++i)
     threads.emplace_back([&, i] {
       auto ranks = std::make_shared<Ranks>(std::make_unique<Ranks::Impl>(std::move(links[i])));
-      said[i] = ranks->impl().transport.join();
+      ranks->impl().transport.options().idle_timeouts = idle_timeouts;
+      said[i] = ranks->impl().join();
       if (!said[i]) return;
       if (i == 0)
         leader(ranks);

@@ -94,6 +94,8 @@ class KvSequence final : private PageHolder {
   // Adds the places of the last `tokens` slots of a layer to `slots`: [tokens, kv_heads]. REQUIRES: appended just now.
   void tail_slots(int layer, int tokens, std::vector<KvSlot>& slots) const;
 
+  // Whether there is room for tokens that no step has computed yet, or has been cut off; every rank says the same.
+  bool amid_step() const { return next_position_ != settled_; }
   // Whether pages are there in both forms; which of them a step has to seal in a layer; and the end of the step.
   bool sealing() const;
   void list_seals(int layer, std::vector<KvSeal>& seals) const;
