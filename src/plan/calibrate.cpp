@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "backend/attention.h"
 #include "base/check.h"
 
 namespace godwit::plan {
@@ -105,6 +106,7 @@ Device device_from_profiles(const std::vector<Profile>& profiles, const CostMode
   set("partial_bytes", 4, "published", "fp32");
   set("chunk_tokens", profiles[0].test.prompt, "published", "the engine's");
   set("ring_step_us", 20, "assumed", "");
+  set("segment_tokens", kSegmentPages * static_cast<double>(KvFormat().page_tokens), "published", "the engine's");
 
   set("matmul_tflops",
       (prompt.cost.matmul_flops + deep_prompt.cost.matmul_flops) / (prompt.matmul + deep_prompt.matmul) / 1e12,

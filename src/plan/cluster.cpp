@@ -55,6 +55,12 @@ void fill_rows(RingLayer& layer, const Cluster& cluster, size_t kind, size_t ran
   layer.partial_bytes[rank] = ops.partial_message_bytes(rows);
 }
 
+// How many partial outputs a rank returns of each query, on average, where each segment has its own.
+double partials_per_rank(const Cluster& cluster, double context) {
+  const double segment = cluster.request().device.segment_tokens;
+  return segment > 0 ? std::max(1.0, std::ceil(context / segment) / static_cast<double>(cluster.ranks())) : 1;
+}
+
 size_t largest(const std::vector<double>& values) {
   return static_cast<size_t>(std::max_element(values.begin(), values.end()) - values.begin());
 }
@@ -134,7 +140,11 @@ PrefillStep::PrefillStep(const Cluster& cluster, int64_t done, int64_t tokens, c
     RingLayer layer = empty_layer(cluster);
     for (size_t k = 0; k < n; ++k) {
       fill_rows(layer, cluster, kind, k, rows(k), fixed_s);
+      layer.partial_bytes[k] *= partials_per_rank(cluster, cached_tokens_ + static_cast<double>(tokens));
       layer.kv_bytes[k] = cluster.ops(kind).kv_message_bytes(cached_[k] + rows(k));
+      if (r.device.segment_tokens > 0 && n > 1)
+        layer.new_kv_bytes.push_back(cluster.ops(kind).kv_message_bytes(rows(k)) * static_cast<double>(n - 1) /
+                                     static_cast<double>(n));
     }
     layers_.push_back(std::move(layer));
     for (size_t q = 0; q < n; ++q)
@@ -248,6 +258,7 @@ DecodeStep::DecodeStep(const Cluster& cluster, size_t token, const std::vector<d
     RingLayer layer = empty_layer(cluster);
     for (size_t k = 0; k < n; ++k) {
       fill_rows(layer, cluster, kind, k, rows_[k], rows_[k] > 0 ? r.device.decode_layer_s : 0);
+      layer.partial_bytes[k] *= partials_per_rank(cluster, sum(context_));
       layer.attention_s[k] = op_seconds(attention(kind, k), r.device);
     }
     layers_.push_back(std::move(layer));

@@ -41,6 +41,7 @@ constexpr Field<Device> kDeviceFields[] = {
     {"activation_bytes", &Device::activation_bytes, 1, true, false},
     {"partial_bytes", &Device::partial_bytes, 1, true, false},
     {"chunk_tokens", &Device::chunk_tokens, 1, false, true},
+    {"segment_tokens", &Device::segment_tokens, 1, false, true},
     {"node_devices", &Device::node_devices, 1, false, false},
     {"all_reduce_gb_per_s", &Device::all_reduce_bytes_per_s, 1e9, false, false},
     {"all_reduce_us", &Device::all_reduce_s, 1e-6, false, true},
@@ -54,6 +55,7 @@ constexpr Field<Link> kLinkFields[] = {
     {"small_exchange_us", &Link::small_exchange_s, 1e-6, false, true},
     {"small_exchange_kb", &Link::small_exchange_bytes, 1e3, false, true},
     {"all_reduce_hop_us", &Link::all_reduce_hop_s, 1e-6, false, true},
+    {"handled_gb_per_s", &Link::handled_bytes_per_s, 1e9, false, true},
 };
 
 constexpr std::string_view kSources[] = {"published", "measured", "fitted", "assumed"};

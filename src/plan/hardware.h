@@ -34,6 +34,9 @@ struct Device {
   double ring_step_s = 0;                          // see dist::RingConstants
   double activation_bytes = 2, partial_bytes = 4;  // per number
   double chunk_tokens = 0;                         // of a prompt, at once; 0: all
+  // Ranks keep segments of so many tokens in turn: new keys and values go there first, and each has a partial output of
+  // its own. 0: keys and values stay where they are computed, and a rank returns one.
+  double segment_tokens = 0;
   // Tensor parallelism: devices of a node and their all-reduce. bytes_per_s is the bus bandwidth of nccl-tests; 0:
   // none.
   double node_devices = 1, all_reduce_bytes_per_s = 0, all_reduce_s = 0;
@@ -48,6 +51,7 @@ struct Link {
   double exchange_s = 0, exchange_bytes_per_s = 0;
   double small_exchange_s = 0, small_exchange_bytes = 0;  // exchanges up to so many bytes have a latency of their own
   double all_reduce_hop_s = 0;                            // per further node that an all-reduce spans
+  double handled_bytes_per_s = 0;  // what ranks' own processors copy and check, at each end; 0: they have no part in it
 
   dist::LinkCost send() const { return {send_s, send_bytes_per_s}; }
   dist::LinkCost exchange(double bytes) const {

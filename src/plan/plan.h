@@ -19,7 +19,7 @@ struct PlanRequest {
   KvFormat kv;
   int64_t new_tokens = 0, cached_tokens = 0;
   int tp = 1, cp = 1;
-  std::optional<dist::RingMode> mode;  // none: what dist::quickest_ring_mode says for the largest rank
+  std::optional<dist::RingMode> mode;  // none: the quickest
   bool overlapped = true;
   int64_t page_tokens = 64;           // shards are whole pages
   int64_t chunk_tokens = 0;           // of each rank, computed at once; 0: the device's own

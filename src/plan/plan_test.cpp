@@ -57,6 +57,19 @@ TEST(Plan, BytesOnTheWireAreThoseOfTheFormulas) {
   EXPECT_NEAR(planned(request).decode.sent_bytes, layers * 3 * (q_token + partial_token), 1);
 }
 
+// As the engine's formulas say (docs/context_parallel.md).
+TEST(Plan, KeptSegmentsTakeNewKeysAndReturnPartialsEach) {
+  PlanRequest request = request_of(65536, 4);
+  const double layers = 32, kv_token = 8 * 128 * 2 * 2, q_token = 32 * 128 * 2, partial_token = q_token + 32 * 4;
+  const double moved = 65536 * 0.75 * kv_token;
+  request.device.segment_tokens = 1024;
+  request.mode = dist::RingMode::kPassKv;
+  EXPECT_NEAR(planned(request).prefill.sent_bytes, layers * (3 * 65536 * kv_token + moved), 1);
+  request.mode = dist::RingMode::kPassQ;
+  EXPECT_NEAR(planned(request).prefill.sent_bytes, layers * (65536 * (3 * q_token + 64 * 0.75 * partial_token) + moved),
+              1);
+}
+
 TEST(Plan, ASmallerCodecSendsAndHoldsLess) {
   PlanRequest request = request_of(131072, 4);
   request.link = *find_link("ethernet-1");

@@ -32,6 +32,10 @@ class LayerRun {
     sent_bytes_ += bytes;
     return graph_.add(wire_[rank], link_.send().seconds(bytes), after);
   }
+  // What a rank's processors take for bytes that it sends or receives.
+  double handling_s(double bytes) const {
+    return link_.handled_bytes_per_s > 0 ? bytes / link_.handled_bytes_per_s : 0;
+  }
   // All with all, when all are ready: `sent[k]` from rank k, `received[k]` to it. A rank's next computation waits for
   // it.
   std::vector<Task> exchange(const std::vector<double>& sent, const std::vector<double>& received) {
@@ -80,7 +84,11 @@ void ring(LayerRun& run, const RingLayer& layer, const std::vector<double>& byte
     if (j + 1 < n)
       for (size_t k = 0; k < n; ++k) launched[k] = run.compute(k, layer.step_s, arrived[k]);
     std::vector<Task> work(n);
-    for (size_t k = 0; k < n; ++k) work[k] = run.compute(k, seconds(k, (k + n - j) % n, j), arrived[k]);
+    for (size_t k = 0; k < n; ++k) {
+      const size_t from = (k + n - j) % n;
+      const double handled = run.handling_s(bytes[from] * ((j > 0 ? 1 : 0) + (j + 1 < n ? 1 : 0)));
+      work[k] = run.compute(k, seconds(k, from, j) + handled, arrived[k]);
+    }
     for (size_t k = 0; j + 1 < n && k < n; ++k) {
       const size_t to = (k + 1) % n;
       std::vector<Task> after = {launched[k], launched[to]};
@@ -114,6 +122,12 @@ RingRun simulate_prefill(const RingLayer& layer, dist::RingMode mode, const Link
   const size_t n = layer.ranks;
   for (size_t k = 0; k < n; ++k) run.compute(k, layer.before_s[k]);
   std::vector<Task> home(n, TaskGraph::kNone);
+  if (n > 1 && !layer.new_kv_bytes.empty()) {
+    const double each =
+        std::accumulate(layer.new_kv_bytes.begin(), layer.new_kv_bytes.end(), 0.0) / static_cast<double>(n);
+    const std::vector<Task> kept = run.exchange(layer.new_kv_bytes, std::vector<double>(n, each));
+    for (size_t k = 0; k < n; ++k) run.compute(k, run.handling_s(layer.new_kv_bytes[k] + each), kept[k]);
+  }
   if (n == 1) {
     run.compute(0, layer.attention(0, 0));
   } else if (mode == dist::RingMode::kPassKv) {
@@ -123,7 +137,11 @@ RingRun simulate_prefill(const RingLayer& layer, dist::RingMode mode, const Link
   } else if (mode == dist::RingMode::kPassQ) {
     ring(run, layer, layer.q_bytes, [&](size_t k, size_t from, size_t) { return layer.attention(from, k); });
     home = return_partials(run, layer.partial_bytes);
-    for (size_t k = 0; k < n; ++k) run.compute(k, layer.merge_all_s[k], home[k]);
+    for (size_t k = 0; k < n; ++k)
+      run.compute(k,
+                  layer.merge_all_s[k] + run.handling_s(sum_but(layer.partial_bytes, k) +
+                                                        static_cast<double>(n - 1) * layer.partial_bytes[k]),
+                  home[k]);
   } else {
     std::vector<double> sent(n), received(n);
     for (size_t k = 0; k < n; ++k) {
@@ -134,7 +152,7 @@ RingRun simulate_prefill(const RingLayer& layer, dist::RingMode mode, const Link
     for (size_t k = 0; k < n; ++k) {
       double all = 0;
       for (size_t from = 0; from < n; ++from) all += layer.attention(k, from);
-      run.compute(k, all, home[k]);
+      run.compute(k, all + run.handling_s(layer.kv_bytes[k] + received[k]), home[k]);
     }
   }
   for (size_t k = 0; k < n; ++k) run.compute(k, layer.after_s[k]);

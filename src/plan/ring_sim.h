@@ -19,6 +19,7 @@ struct RingLayer {
   std::vector<double> attention_s;                       // [query rank][KV rank]
   std::vector<double> merge_step_s, merge_all_s;         // two partial outputs; all N at once
   std::vector<double> kv_bytes, q_bytes, partial_bytes;  // messages of a rank
+  std::vector<double> new_kv_bytes{};                    // of its rows, to ranks that keep them; empty: they stay
   std::vector<double> slowness;                          // by which all that a rank computes is multiplied
   double step_s = 0;
   bool overlapped = true;

@@ -57,6 +57,27 @@ TEST(RingSim, AgreesWithTheFormulaOnEvenRanks) {
         }
 }
 
+TEST(RingSim, NewKeysAndValuesGoFirstAndMessagesAreHandled) {
+  Link link = test_link();
+  const std::vector<double> entry(2, 0.0);
+  RingLayer layer = even_layer(2, 2.0, 1.0, 0.5, 0.25);
+  const auto took = [&](RingMode mode) { return seconds(simulate_prefill(layer, mode, link, entry)); };
+  const double pass_kv = took(RingMode::kPassKv), pass_q = took(RingMode::kPassQ),
+               gathered = took(RingMode::kAllGather);
+  layer.new_kv_bytes = {3, 3};
+  const double moved = 0.5 + 3.0 / 2;  // by an exchange, which nothing hides
+  EXPECT_NEAR(took(RingMode::kPassKv), pass_kv + moved, 1e-9);
+  EXPECT_NEAR(took(RingMode::kPassQ), pass_q + moved, 1e-9);
+  link.handled_bytes_per_s = 10;
+  const double new_ones = (3 + 3) / 10.0;  // sent and received
+  EXPECT_NEAR(took(RingMode::kPassKv), pass_kv + moved + new_ones + (1 + 1) / 10.0, 1e-9);
+  EXPECT_NEAR(took(RingMode::kAllGather), gathered + moved + new_ones + (1 + 1) / 10.0, 1e-9);
+  EXPECT_NEAR(took(RingMode::kPassQ), pass_q + moved + new_ones + (0.5 + 0.5 + 0.25 + 0.25) / 10.0, 1e-9);
+  layer.new_kv_bytes = {4, 0};  // one rank has all rows: the other receives
+  link.handled_bytes_per_s = 0;
+  EXPECT_NEAR(took(RingMode::kPassKv), pass_kv + 0.5 + 4.0 / 2, 1e-9);
+}
+
 TEST(RingSim, WhatIsWaitedForIsWhatTheLinkDoesNotHide) {
   const Link link = test_link();
   const std::vector<double> entry(4, 0.0);
