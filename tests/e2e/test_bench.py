@@ -210,6 +210,22 @@ def test_compare_as_json(compare):
         assert row["ratio"] == pytest.approx(statistics.median(row["ratios"]))
 
 
+def test_compare_takes_the_best_of_several(compare):
+    slow = compare.folder / "slow-bench"
+    # With -fa 1 this one is the quicker at generation, and slower at prompts.
+    slow.write_text(compare.fake.read_text().replace("10.0", "4.0").replace("5.0", '9.0 if "-fa" in arguments else 3.0'))
+    os.chmod(slow, 0o755)
+    both = ("--llama-bench", str(compare.fake), "--llama-bench", str(slow))
+    done = compare(*both, "--llama-args=", "--llama-args=-fa 1", *TINY, *SIZES, "--rounds", "1", "--json")
+    for row in json.loads(done.stdout):
+        assert len(row["all"]) == 4
+        prompt = row["test"].startswith("pp")
+        assert row["llama_bench"] == [10.0 if prompt else 9.0]
+        assert row["best"].startswith(str(compare.fake)) if prompt else row["best"] == f"{slow} -fa 1"
+    done = compare(*both, *TINY, *SIZES, "--rounds", "1")
+    assert "best of theirs" in done.stdout and str(slow) not in done.stdout
+
+
 def test_compare_passes_extra_arguments_to_either_side(compare):
     compare.write(FAKE.format(model=TINY[1]).replace("rows = []", 'rows = []; assert value("-fa") == "1"'))
     arguments = ("--llama-bench", str(compare.fake), *TINY, *SIZES, "--rounds", "1")

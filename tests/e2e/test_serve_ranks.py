@@ -178,3 +178,24 @@ def test_a_lost_rank_fails_its_requests_and_ends_the_server(module_godwit, how):
             assert isinstance(end, OSError) or end[0] >= 500
             assert "rank 1" in said
     expect_dead(server.pids)
+
+
+def test_a_stopped_rank_0_ends_the_job(module_godwit):
+    with Served(module_godwit, 2, "-t", "1", "--rank-timeout", "1") as server:
+        assert text_of(server, "Hello")[0]
+        time.sleep(12)  # longer than ten of these: idle is not lost
+        assert server.process.poll() is None
+        os.kill(server.pids[0], signal.SIGSTOP)
+        assert server.process.wait(40) != 0
+        server.reader.join(10)
+        assert "rank 0 has not answered" in "".join(server.lines)
+    expect_dead(server.pids)
+
+
+def test_an_end_does_not_wait_for_a_stopped_rank(module_godwit):
+    with Served(module_godwit, 2, "-t", "1", "--rank-timeout", "2") as server:
+        assert text_of(server, "Hello")[0]
+        os.kill(server.pids[1], signal.SIGSTOP)
+        os.kill(server.pids[0], signal.SIGTERM)
+        server.process.wait(40)
+    expect_dead(server.pids)
