@@ -129,7 +129,7 @@ int main(int argc, char** argv) {
   if (!ranks) return speak(argc, argv);
   const int code = ranks->rank() == 0 ? speak(argc, argv) : follow(*ranks);
   // A job that has lost a rank cannot end in an orderly way; the message is out already.
-  if (!ranks->status() || (ranks->rank() > 0 && code != 0)) ranks->abort();
+  if (!ranks->status() || (ranks->rank() > 0 && code != 0)) ranks->abort(code);
   ranks.reset();
   return code;
 }

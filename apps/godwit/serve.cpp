@@ -32,6 +32,13 @@ struct Serve {
     GODWIT_ASSIGN(auto server, server::Server::listen(opened));  // before the model: a port in use shows at once
     GODWIT_ASSIGN(Engine engine, model.open());
     service.on_lost = [&] { server->stop(); };
+    service.on_alone = [](const std::string& why) {
+      std::fputs(fmt::format("godwit: {}; this server goes on with one rank, and what had begun begins anew: start the "
+                             "job again when it suits, to have them all\n",
+                             why)
+                     .c_str(),
+                 stderr);
+    };
     GODWIT_ASSIGN(auto running, Service::start(engine, service));
     server->serve(engine, *running);
     say_what_fits(engine.info(), opened, server->port());

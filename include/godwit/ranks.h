@@ -31,9 +31,10 @@ class Ranks {
   Status follow();
   // Whether messages still come through; if not, why.
   Status status() const;
-  // Ends the job on all ranks, this one included: for when something has gone wrong for good. On other ranks than 0 it
-  // leaves rank 0 a moment to say so itself.
-  void abort();
+  // Ends the job on all ranks, this one included, with that exit code: for when something has gone wrong for good. On
+  // other ranks than 0 it leaves rank 0 a moment to say so itself; where mpirun was given --enable-recovery, these only
+  // see to it that they can end, and rank 0 goes on if it can (a Service does).
+  void abort(int code = 1);
 
   struct Impl;
   explicit Ranks(std::unique_ptr<Impl> impl);

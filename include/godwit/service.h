@@ -48,6 +48,9 @@ struct ServiceOptions {
   int most_ranks = 0;  // that a request may ask for; 0: requests may not ask
   // Ranks of the engine are lost: all requests have failed, and status() says why. From the service's thread, once.
   std::function<void()> on_lost = {};
+  // Likewise, but the job outlives them (mpirun --enable-recovery), and this process goes on alone: requests that had
+  // begun do so anew, with what they have said, if its memory suffices and they asked for no more ranks than one.
+  std::function<void(const std::string& why)> on_alone = {};
 };
 
 struct ServiceRequest {
@@ -108,6 +111,8 @@ struct ServiceStats {
   size_t prefix_states = 0;   // what KV policies left of prompts
   uint64_t prefix_state_bytes = 0;
   uint64_t kv_bytes_in_use = 0, kv_budget_bytes = 0;
+  int ranks = 1;
+  std::string lost_ranks = {};  // not empty: why there is one only
 };
 
 class Service {

@@ -34,8 +34,10 @@ class Link {
   // Something has gone wrong for good. This rank sends and receives no more, memory of what was under way may go, and
   // it will not wait for the others when it ends.
   virtual void give_up() = 0;
-  // Likewise, and ends the job on every rank.
-  virtual void abort() = 0;
+  // Likewise, and ends the job on every rank, with that exit code.
+  virtual void abort(int code) = 0;
+  // Whether the job goes on when one of its processes ends.
+  virtual bool outlives_ranks() const = 0;
 };
 
 }  // namespace godwit::dist

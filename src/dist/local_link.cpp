@@ -19,6 +19,7 @@ class LocalNetwork {
         left_(static_cast<size_t>(ranks)) {}
 
   int size() const { return size_; }
+  bool outlives_ranks() const { return faults_.outlives_ranks; }
 
   // What says whether the message is through, and `message` may change.
   std::shared_ptr<const std::atomic<bool>> put(int from, int to, std::span<const std::byte> message) {
@@ -106,7 +107,8 @@ class LocalLink final : public Link {
   }
   void poll() override { network_->polled(receives_.size()); }
   void give_up() override {}
-  void abort() override { network_->leave(rank_); }
+  void abort(int) override { network_->leave(rank_); }
+  bool outlives_ranks() const override { return network_->outlives_ranks(); }
 
  private:
   struct Send {

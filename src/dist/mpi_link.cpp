@@ -69,9 +69,9 @@ struct Mpi {
   }
 };
 
-int number_of(const char* variable) {
+int number_of(const char* variable, int otherwise) {
   const char* text = std::getenv(variable);
-  return text == nullptr ? 1 : std::max(1, std::atoi(text));
+  return text == nullptr ? otherwise : std::max(otherwise, std::atoi(text));
 }
 
 class MpiLink final : public Link {
@@ -136,10 +136,12 @@ class MpiLink final : public Link {
     std::lock_guard lock(mutex_);
     failed_ = true;
   }
-  void abort() override {
+  void abort(int code) override {
     failed_ = true;
-    mpi_.abort(mpi_.world, 1);
+    mpi_.abort(mpi_.world, code);
   }
+  // mpirun --enable-recovery; otherwise mpirun ends the others.
+  bool outlives_ranks() const override { return number_of("OMPI_MCA_orte_enable_recovery", 0) > 0; }
 
  private:
   struct Request {
@@ -169,11 +171,11 @@ class MpiLink final : public Link {
 }  // namespace
 
 int mpi_size() {
-  return number_of("OMPI_COMM_WORLD_SIZE");
+  return number_of("OMPI_COMM_WORLD_SIZE", 1);
 }
 
 int mpi_local_size() {
-  return number_of("OMPI_COMM_WORLD_LOCAL_SIZE");
+  return number_of("OMPI_COMM_WORLD_LOCAL_SIZE", 1);
 }
 
 Result<std::unique_ptr<Link>> make_mpi_link(const MpiOptions& options) {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <numeric>
 
 #include <fcntl.h>
@@ -11,22 +10,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "dist/whereabouts.h"
+
 namespace godwit::dist {
 namespace {
 
 // Where memory is to be found. Plain data: it travels as it is.
 struct Place {
-  char boot[40] = {};  // of the machine's start: no two hosts have the same
-  int32_t process = 0, descriptor = -1;
-  uint64_t device = 0, inode = 0, bytes = 0;  // whether it is what was meant: process numbers have namespaces
+  Whereabouts owner;
+  int32_t descriptor = -1;
+  uint64_t device = 0, inode = 0, bytes = 0;  // whether it is what was meant
 };
-
-std::string boot_id() {
-  std::ifstream file("/proc/sys/kernel/random/boot_id");
-  std::string id;
-  std::getline(file, id);
-  return id;
-}
 
 // At `where`, or anywhere.
 std::byte* map(std::byte* where, int descriptor, size_t bytes) {
@@ -39,8 +33,8 @@ std::shared_ptr<std::byte> unmapped_later(std::byte* at, size_t bytes) {
 }
 
 bool attach(const Place& place, std::byte* where) {
-  if (place.bytes == 0 || place.boot[0] == '\0' || boot_id() != place.boot) return false;
-  const std::string path = fmt::format("/proc/{}/fd/{}", place.process, place.descriptor);
+  if (place.bytes == 0 || !is_within_reach(place.owner)) return false;
+  const std::string path = fmt::format("/proc/{}/fd/{}", place.owner.process, place.descriptor);
   const int descriptor = open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (descriptor < 0) return false;
   struct stat found {};
@@ -52,6 +46,11 @@ bool attach(const Place& place, std::byte* where) {
 }
 
 }  // namespace
+
+void SharedMemory::give_back() const {
+  // What others have mapped stays mapped, and reads as zeros.
+  (void)fallocate(*descriptor_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(bytes_));
+}
 
 Result<SharedMemory> SharedMemory::create(size_t bytes) {
   const int descriptor = memfd_create("godwit-kv", MFD_CLOEXEC);
@@ -81,8 +80,7 @@ Result<SharedView> share(Transport& transport, const SharedMemory* own, size_t u
   Place place;
   struct stat found {};
   if (own != nullptr && fstat(own->descriptor(), &found) == 0) {
-    std::strncpy(place.boot, boot_id().c_str(), sizeof(place.boot) - 1);
-    place.process = getpid();
+    place.owner = own_whereabouts();
     place.descriptor = own->descriptor();
     place.device = found.st_dev;
     place.inode = found.st_ino;

@@ -20,6 +20,8 @@ class SharedMemory {
   const std::shared_ptr<std::byte>& memory() const { return memory_; }  // mapped as long as someone has it
   size_t bytes() const { return bytes_; }
   int descriptor() const { return *descriptor_; }
+  // The memory itself, whoever still has it mapped: for when others cannot be told to let go.
+  void give_back() const;
 
  private:
   std::shared_ptr<std::byte> memory_;

@@ -1,5 +1,6 @@
 #include "dist/transport.h"
 
+#include <algorithm>
 #include <cstring>
 #include <random>
 #include <thread>
@@ -38,11 +39,22 @@ class Transport::Wait {
   // For the next of several.
   void begins() {
     turns_ = 0;
-    since_begin_s_ = 0;
+    since_begin_s_ = looked_s_ = 0;
+    ended_ = -1;
     last_look_ = now_ns();
   }
   // Since then. Of a long time between two looks little counts: this rank was stopped, and the others maybe, too.
   double waited_s() const { return since_begin_s_; }
+
+  // A rank that ended so long ago that its last words would be here; -1: none.
+  int ended() {
+    constexpr double kBetweenLooks = 0.1, kForLastWords = 1;
+    if (ended_ < 0 && since_begin_s_ - looked_s_ > kBetweenLooks) {
+      looked_s_ = since_begin_s_;
+      ended_ = transport_.first_ended();
+    }
+    return since_begin_s_ - looked_s_ > kForLastWords ? ended_ : -1;
+  }
 
   // Who waits works if there is something to do, spins a moment, then lets others have the core, then sleeps a little.
   void rest() {
@@ -74,7 +86,8 @@ class Transport::Wait {
   const double start_cpu_s_ = thread_seconds();
   double worked_s_ = 0, worked_cpu_s_ = 0;
   int64_t last_look_ = start_;
-  double since_begin_s_ = 0;
+  double since_begin_s_ = 0, looked_s_ = 0;
+  int ended_ = -1;
   int turns_ = 0;
 };
 
@@ -108,7 +121,26 @@ Status Transport::join() {
   GODWIT_TRY(wait(pending));
   std::memcpy(&token, frame.payload(sizeof(token)).data(), sizeof(token));
   token_ = token;
-  return barrier();
+  const Whereabouts own = own_whereabouts();
+  std::vector<std::byte> all;
+  GODWIT_TRY(all_gather(FrameKind::kHello, std::as_bytes(std::span(&own, 1)), all));
+  places_.resize(static_cast<size_t>(size()));
+  std::memcpy(places_.data(), all.data(), all.size());
+  return {};
+}
+
+int Transport::first_ended() const {
+  const auto at = std::find_if(places_.begin(), places_.end(), has_ended);
+  return at == places_.end() ? -1 : static_cast<int>(at - places_.begin());
+}
+
+Status Transport::fail_without(int rank) {
+  return fail({ErrorCode::kIo, fmt::format("rank {} has ended; what it or mpirun wrote says why", rank)});
+}
+
+Status Transport::look_for_ended() {
+  const int rank = failed_ ? -1 : first_ended();
+  return rank < 0 ? status() : fail_without(rank);
 }
 
 // When the last of `copies` messages of so many bytes is through, if they leave now.
@@ -146,6 +178,7 @@ Status Transport::wait_for(Wait& wait, Pending& pending, double timeout_s) {
                                                   frame_kind_name(pending.kind), done.error().message)});
     arrived = *done;
     if (arrived) break;
+    if (const int rank = wait.ended(); rank >= 0) return fail_without(rank);
     if (wait.waited_s() > timeout_s)
       return fail(
           {ErrorCode::kIo,
@@ -200,6 +233,7 @@ Status Transport::wait_until(const std::function<bool()>& ready, const std::func
   wait.begins();
   while (!failed_ && !ready()) {
     if (wait.waited_s() > limit_s) return fail({ErrorCode::kIo, late(limit_s)});
+    if (const int rank = wait.ended(); rank >= 0) return fail_without(rank);
     link_->poll();
     wait.rest();
   }

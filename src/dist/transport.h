@@ -1,7 +1,7 @@
 // Messages between the ranks of one job: sealed, checked, counted, and never waited for without end.
 //
 // Every rank runs the same steps, so both ends of a message know its kind and its size. A message that does not come in
-// time, a rank that is gone and a frame that is not what it should be make the transport *fail*: every call from then
+// time, a rank that has ended and a frame that is not what it should be make the transport *fail*: every call from then
 // on returns that first error at once. Errors name the rank at the other end.
 //
 // Links can be shaped, to see what a slower network would do: a message then counts as arrived no earlier than latency
@@ -18,6 +18,7 @@
 
 #include "dist/frame.h"
 #include "dist/link.h"
+#include "dist/whereabouts.h"
 
 namespace godwit::dist {
 
@@ -42,8 +43,11 @@ class Transport {
   TransportOptions& options() { return options_; }
   Status status() const { return failed_.load(std::memory_order_acquire) ? status_ : Status(); }
 
-  // Agrees on the job's token; before anything else, on every rank.
+  // Agrees on the job's token, and tells who is where; before anything else, on every rank.
   Status join();
+  // Fails if a rank of this host has ended; who waits for messages looks by itself.
+  Status look_for_ended();
+  bool outlives_ranks() const { return link_->outlives_ranks(); }
 
   // A message under way. Frames live until it was waited for.
   struct Pending {
@@ -78,13 +82,16 @@ class Transport {
   double waited_cpu_s() const { return waited_cpu_s_; }  // of that, computing: who waits looks often
   // Whatever this rank lacks, the others would wait for it.
   Status fail(Error error);
-  // Ends the job everywhere.
-  void abort() { link_->abort(); }
+  // Ends the job everywhere, or this rank's part in it.
+  void abort(int code) { link_->abort(code); }
+  void give_up() { link_->give_up(); }
 
  private:
   class Wait;
   Status wait_for(Wait& wait, Pending& pending, double timeout_s);
   Status wait_all(std::vector<Pending>& pending, double timeout_s);
+  Status fail_without(int rank);
+  int first_ended() const;  // of the other ranks; -1: none, as far as can be seen
   int64_t due_time(size_t bytes, size_t copies);
 
   std::unique_ptr<Link> link_;
@@ -92,7 +99,8 @@ class Transport {
   Status status_;  // does not change any more once ...
   std::atomic<bool> failed_ = false;
   uint64_t token_ = 0;
-  int64_t busy_until_ns_ = 0;  // of a shaped link
+  std::vector<Whereabouts> places_;  // by rank
+  int64_t busy_until_ns_ = 0;        // of a shaped link
   std::array<Traffic, kFrameKinds> traffic_{};
   std::function<bool()> meanwhile_;
   double waited_s_ = 0, waited_cpu_s_ = 0;

@@ -118,7 +118,7 @@ TEST(RingFaults, ARankThatDiesIsNamed) {
   // Its link closes, as a process that ends closes its sockets.
   const Stopwatch watch;
   const RingRun run = together(three(), kSteps, {.timeout_s = 30}, {}, [](int rank, size_t step, Transport& transport) {
-    if (rank == 2 && step == 1) transport.abort();
+    if (rank == 2 && step == 1) transport.abort(1);
   });
   // Rank 2 goes on, unheard; the others must say who is gone.
   int named = 0;

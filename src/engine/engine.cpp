@@ -205,6 +205,20 @@ Status Engine::Impl::create_pool(std::span<const KvFormat> formats) {
   return {};
 }
 
+Status Engine::Impl::go_alone() {
+  if (team->has_sequences())
+    return errorf(ErrorCode::kUnsupported, "sessions of this engine are on the ranks that were lost");
+  std::vector<KvFormat> formats;
+  for (int layer = 0; layer < model->kv_shape().layers; ++layer) formats.push_back(pool->format(layer));
+  GODWIT_ASSIGN(auto made, KvPool::create(*backend, formats, memory.kv_budget_bytes, {}));
+  if (kv_memory) kv_memory->give_back();  // a rank that hangs has it mapped for as long as it hangs
+  team.reset();
+  pool = std::move(made);
+  kv_memory.reset();
+  rank_count = 1;
+  return {};
+}
+
 Result<Engine> Engine::open(const EngineOptions& options) {
   GODWIT_ASSIGN(auto backend, make_backend(options, options.ranks != nullptr));
   return open_engine(options, std::move(backend));

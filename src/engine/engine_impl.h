@@ -52,6 +52,9 @@ struct Engine::Impl {
   static Result<std::unique_ptr<Impl>> open_follower(std::string_view options, Ranks::Impl& ranks, uint32_t id);
   // The most tokens of a prompt that run at once.
   int32_t step_tokens() const;
+  // After ranks were lost: this process goes on without any, with an empty KV memory that nobody else has mapped.
+  // REQUIRES: nothing of the caller's is in the old one any more. Fails where it is of others, and nothing has changed.
+  Status go_alone();
 
  private:
   friend Result<Engine> open_engine(const EngineOptions& options, std::unique_ptr<Backend> backend);

@@ -32,11 +32,12 @@ int Ranks::size() const {
 Status Ranks::status() const {
   return impl_->transport.status();
 }
-void Ranks::abort() {
+void Ranks::abort(int code) {
+  if (rank() > 0 && impl_->transport.outlives_ranks()) return impl_->transport.give_up();  // the others do without it
   // Rank 0 may be about to notice, too, and then has more to say than this.
   const double grace_s = rank() == 0 ? 0 : std::min(15.0, 0.25 * impl_->transport.options().timeout_s);
   std::this_thread::sleep_for(std::chrono::duration<double>(grace_s));
-  impl_->transport.abort();
+  impl_->transport.abort(code);
 }
 
 Status Ranks::Impl::join() {
@@ -58,7 +59,7 @@ void Ranks::Impl::give_pulses(const std::stop_token& stop) {
     const std::chrono::duration<double> pause(std::min(kMostSeconds, transport.options().timeout_s / kPerTimeout));
     pulse_.wait_for(lock, stop, pause, [] { return false; });
     // When the others are at work, so is this rank, and has the mutex.
-    if (stop.stop_requested() || !tell({.verb = RankVerb::kPulse})) return;
+    if (stop.stop_requested() || !tell({.verb = RankVerb::kPulse}) || !transport.look_for_ended()) return;
   }
 }
 

@@ -54,19 +54,28 @@ Result<std::unique_ptr<Service>> Service::start(const Engine& engine, const Serv
 }
 
 Service::Impl::Impl(std::shared_ptr<Engine::Impl> e, const ServiceOptions& o, KvChoices c)
-    : engine(std::move(e)), options(o), choices(std::move(c)), scheduler(sched_options()) {
+    : engine(std::move(e)),
+      options(o),
+      choices(std::move(c)),
+      scheduler(sched_options()),
+      spread(engine->team != nullptr) {
   {
     std::lock_guard lock(engine->mutex);
     stats.kv_budget_bytes = engine->pool->budget_bytes();
-    prefixes.emplace(*engine->pool, engine->model->kv_shape(),
-                     PrefixIndex::Options{attention_tokens(engine->model->config())});
-    states.emplace(*engine->pool,
-                   PrefixStates::Options{.attention_tokens = attention_tokens(engine->model->config()),
-                                         .piece_tokens = static_cast<size_t>(engine->options.prefill_chunk),
-                                         .most_bytes_beside = engine->pool->budget_bytes() / 16});
-    if (engine->team) over_ranks = std::make_unique<OverRanks>(*this);
+    stats.ranks = engine->rank_count;
+    make_caches();
+    if (spread) over_ranks = std::make_unique<OverRanks>(*this);
   }
   thread = std::jthread([this](const std::stop_token& stop) { run(stop); });
+}
+
+void Service::Impl::make_caches() {
+  prefixes.emplace(*engine->pool, engine->model->kv_shape(),
+                   PrefixIndex::Options{attention_tokens(engine->model->config())});
+  states.emplace(*engine->pool,
+                 PrefixStates::Options{.attention_tokens = attention_tokens(engine->model->config()),
+                                       .piece_tokens = static_cast<size_t>(engine->options.prefill_chunk),
+                                       .most_bytes_beside = engine->pool->budget_bytes() / 16});
 }
 
 Service::Impl::~Impl() {
@@ -104,9 +113,9 @@ Result<uint64_t> Service::submit(ServiceRequest request, ServiceCallbacks callba
                   e.memory.context_tokens);
   if (request.options.max_tokens == 0)
     return errorf(ErrorCode::kInvalidArgument, "an answer of no tokens makes no sense");
-  if (e.team && request.embed)
+  if (s.spread && request.embed)
     return errorf(ErrorCode::kUnsupported, "embeddings are not computed over {} ranks; start one process for them",
-                  e.rank_count);
+                  e.options.ranks->size());
   GODWIT_ASSIGN(AnswerWriter writer, AnswerWriter::make(*e.vocabulary, vocab, request.options));
   KvChoices::Chosen kv;  // an embedding is made of all there is
   if (!request.embed) {
@@ -116,7 +125,7 @@ Result<uint64_t> Service::submit(ServiceRequest request, ServiceCallbacks callba
   auto prompt = std::make_shared<const std::vector<int32_t>>(request.prompt);
   std::vector<TokenId> tokens = *prompt;
   std::string space = request.principal + '\0' + request.salt, state_space;
-  if (s.options.prefix_cache && kv.rules && kv.rules->by_pieces() && !e.team)
+  if (s.options.prefix_cache && kv.rules && kv.rules->by_pieces() && !s.spread)
     state_space = kv.rules->key() + '\0' + space;
   auto work = std::make_unique<Work>(Work{.request = std::move(request),
                                           .callbacks = std::move(callbacks),
@@ -126,8 +135,7 @@ Result<uint64_t> Service::submit(ServiceRequest request, ServiceCallbacks callba
                                           .space = std::move(space),
                                           .state_space = std::move(state_space),
                                           .kv = std::move(kv.text),
-                                          .rules = std::move(kv.rules),
-                                          .team = e.team.get()});
+                                          .rules = std::move(kv.rules)});
   std::lock_guard lock(s.mutex);
   GODWIT_TRY(s.status);
   if (const size_t waiting = s.submitted.size() + s.stats.waiting;
@@ -152,17 +160,25 @@ Status Service::check(const RankDegrees& ranks, const std::optional<KvChoice>& k
   return impl_->check(ranks, kv.value_or(KvChoice{.policy = o.kv_policy}));
 }
 
+Status Service::Impl::no_longer(int ranks) const {
+  std::lock_guard lock(mutex);
+  return errorf(ErrorCode::kUnsupported,
+                "{} ranks were asked for, and one is left: {}; leave the number out, or start the job anew", ranks,
+                stats.lost_ranks);
+}
+
 Status Service::Impl::check(const RankDegrees& asked, const KvChoice& kv) const {
   for (const int ranks : {asked.prefill, asked.decode}) {
     if (ranks == 0) continue;
     if (options.most_ranks == 0)
       return errorf(ErrorCode::kInvalidArgument, "requests may not choose the number of ranks here: leave it out");
+    if (ranks > 1 && !spread) return no_longer(ranks);
     if (ranks < 0 || ranks > options.most_ranks)
       return errorf(ErrorCode::kInvalidArgument, "{} ranks were asked for; a request may have 1 to {} here", ranks,
                     options.most_ranks);
   }
   const RankDegrees ranks = ranks_for(asked);
-  if (engine->team && !kv.policy.empty() && kv.policy != "none" && ranks.decode != 0 && ranks.decode != ranks.prefill)
+  if (spread && !kv.policy.empty() && kv.policy != "none" && ranks.decode != 0 && ranks.decode != ranks.prefill)
     return errorf(
         ErrorCode::kInvalidArgument,
         "with KV policy '{}' an answer stays on the ranks of its prompt, since entries that were dropped leave "

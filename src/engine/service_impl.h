@@ -2,6 +2,7 @@
 // computes.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <map>
@@ -56,6 +57,7 @@ struct Service::Impl final : SchedMemory {
   Impl(std::shared_ptr<Engine::Impl> e, const ServiceOptions& o, KvChoices c);
   ~Impl() override;
 
+  void make_caches();
   SchedOptions sched_options() const {
     SchedOptions s;
     s.most_running = static_cast<size_t>(options.most_running);
@@ -72,6 +74,7 @@ struct Service::Impl final : SchedMemory {
     return {asked.prefill > 0 ? asked.prefill : own.prefill_ranks, asked.decode > 0 ? asked.decode : own.decode_ranks};
   }
   Status check(const RankDegrees& asked, const KvChoice& kv) const;
+  Status no_longer(int ranks) const;  // may be asked for
 
   // --- the service's thread
   void run(const std::stop_token& stop);
@@ -95,10 +98,15 @@ struct Service::Impl final : SchedMemory {
   bool finish(Phase phase, const Rows& rows);
   void make_way(const Work& work);
   void postpone(Work& work, std::vector<Said>& said);
+  std::string does_not_fit() const;
   Said sample(Work& work, std::span<const float> logits);
   void tell(const Said& said);
   void tell_progress(Work& work) const;
   void end(uint64_t id, FinishReason finish, std::string error = {});
+  void schedule(Work& work);
+  bool ranks_are_lost() const;
+  void lose_ranks();
+  Status go_on_alone(const std::string& why);
   void lose(const Status& why);  // all requests, those to come included
 
   // Of this process, or of all ranks.
@@ -199,7 +207,9 @@ struct Service::Impl final : SchedMemory {
   std::optional<PrefixStates> states;
   std::unique_ptr<OverRanks> over_ranks;  // null: this process alone
   std::map<uint64_t, std::unique_ptr<Work>> works;
+  bool lost = false;              // and with ranks everything
   size_t postponed = 0;           // in this step
+  std::atomic<bool> spread;       // over ranks; no longer once these are lost and this process goes on
   std::vector<float> logit_rows;  // of the last rows, where they are sampled
 
   mutable std::mutex mutex;  // of all below; never held while a callback runs or a step is computed

@@ -166,5 +166,125 @@ TEST(ServiceOverRanks, ALostRankFailsTheRequestsByNameAndNoMoreAreTaken) {
   EXPECT_FALSE(said[1].has_value() && said[2].has_value());
 }
 
+// Rank 2's keys and values are spoilt from `broken` on: the same as a rank that is gone, for those that wait for them.
+dist::LocalFaults spoilt(const std::atomic<bool>& broken) {
+  return {.tamper =
+              [&](int from, int to, std::span<std::byte> message) {
+                const bool slots = message[4] == static_cast<std::byte>(dist::FrameKind::kSlots);
+                if (broken && from == 2 && to == 0 && slots) message[24] ^= std::byte{1};
+              },
+          .outlives_ranks = true};
+}
+
+// A job that outlives its ranks: whatever was going on, no answer changes by a token.
+TEST(ServiceOverRanks, WhatHadBegunGoesOnAloneWhereTheJobOutlivesItsRanks) {
+  std::vector<std::vector<TokenId>> want;
+  {
+    const Engine alone = open();
+    for (uint32_t i = 0; i < 6; ++i) want.push_back(cold(alone, prompt(100 + 300 * i, i + 1), 40));
+  }
+  std::atomic<bool> broken = false;
+  const auto said = with_ranks(
+      3,
+      [&](auto ranks) {
+        const Engine engine = open(small_chunks(ranks));
+        std::promise<std::string> left;
+        auto service = value_of(Service::start(
+            engine,
+            {.most_running = 4, .most_ranks = 3, .on_alone = [&](const std::string& why) { left.set_value(why); }}));
+        EXPECT_EQ(service->stats().ranks, 3);
+        // One that has said something, some that are read, some that wait; and one that insists on ranks.
+        std::promise<void> speaks;
+        std::atomic<int> pieces = 0;
+        std::vector<TokenId> first;
+        std::promise<ServiceAnswer> first_over;
+        value_of(service->submit(request(prompt(100, 1), 40),
+                                 {[&](const Piece& piece) {
+                                    first.push_back(piece.id);
+                                    if (++pieces == 5) speaks.set_value();
+                                  },
+                                  [&](const ServiceAnswer& answer) { first_over.set_value(answer); }}));
+        speaks.get_future().wait();
+        std::vector<std::future<Outcome>> others;
+        for (uint32_t i = 1; i < 6; ++i) others.push_back(ask(*service, request(prompt(100 + 300 * i, i + 1), 40)));
+        ServiceRequest insists = request(prompt(700, 9), 40);
+        insists.ranks = {2, 2};
+        auto insisting = ask(*service, std::move(insists));
+        broken = true;
+        EXPECT_NE(left.get_future().get().find("rank 2 sent"), std::string::npos);
+        const ServiceAnswer answer = first_over.get_future().get();
+        EXPECT_EQ(answer.error, "");
+        first.resize(static_cast<size_t>(answer.completion_tokens));
+        EXPECT_EQ(first, want[0]);
+        for (size_t i = 0; i < others.size(); ++i) {
+          const Outcome got = others[i].get();
+          EXPECT_EQ(got.answer.error, "");
+          EXPECT_EQ(got.tokens, want[i + 1]) << i;
+        }
+        EXPECT_NE(insisting.get().answer.error.find("rank 2 sent"), std::string::npos);
+        // From then on it is a service of one process.
+        EXPECT_TRUE(service->status().has_value());
+        EXPECT_EQ(service->stats().ranks, 1);
+        EXPECT_NE(service->stats().lost_ranks.find("rank 2 sent"), std::string::npos);
+        EXPECT_EQ(engine.info().ranks, 1);
+        const Outcome again = ask(*service, request(prompt(1600, 6), 40)).get();
+        EXPECT_EQ(again.tokens, want[5]);
+        EXPECT_EQ(again.answer.cached_tokens, 1536);  // the cache of prefixes is of this process now
+        insists = request(prompt(10), 1);
+        insists.ranks = {2, 0};
+        expect_error(service->submit(insists, {}), ErrorCode::kUnsupported, "2 ranks were asked for, and one is left");
+        EXPECT_TRUE(service->submit({.prompt = prompt(20), .options = {}, .principal = {}, .embed = true}, {}));
+        service.reset();
+        EXPECT_EQ(engine.info().kv_bytes_in_use, 0u);
+        EXPECT_EQ(cold(engine, prompt(100, 1), 40), want[0]);  // and sessions may begin
+      },
+      spoilt(broken));
+  EXPECT_FALSE(said[1].has_value() && said[2].has_value());
+}
+
+TEST(ServiceOverRanks, ARankThatIsLostWhileNothingGoesOnIsNoticed) {
+  auto links = dist::make_local_links(2, {.outlives_ranks = true});
+  std::thread follower([&, link = std::move(links[1])]() mutable {
+    Ranks ranks(std::make_unique<Ranks::Impl>(std::move(link)));
+    ranks.impl().transport.options().idle_timeouts = 1e9;
+    EXPECT_TRUE(ranks.impl().join());
+    (void)ranks.follow();
+  });
+  {
+    auto ranks = std::make_shared<Ranks>(std::make_unique<Ranks::Impl>(std::move(links[0])));
+    EXPECT_TRUE(ranks->impl().join());
+    const Engine engine = open(small_chunks(ranks));
+    std::promise<void> alone;
+    auto service = value_of(Service::start(engine, {.on_alone = [&](const std::string&) { alone.set_value(); }}));
+    {
+      std::lock_guard lock(ranks->impl().mutex);
+      (void)ranks->impl().tell({.verb = RankVerb::kEnd});  // as if it were of its own
+      (void)ranks->impl().transport.fail({ErrorCode::kIo, "rank 1 has ended"});
+    }
+    alone.get_future().wait();
+    EXPECT_EQ(ask(*service, request(prompt(50), 3)).get().tokens, cold(open(), prompt(50), 3));
+  }
+  follower.join();
+}
+
+// Sessions beside the service hold keys and values that are gone.
+TEST(ServiceOverRanks, WithSessionsBesideItAServiceDoesNotGoOn) {
+  std::atomic<bool> broken = false;
+  with_ranks(
+      3,
+      [&](auto ranks) {
+        const Engine engine = open(small_chunks(ranks));
+        Session beside = engine.start();
+        std::promise<void> lost;
+        auto service = value_of(Service::start(engine, {.on_lost = [&] { lost.set_value(); }}));
+        broken = true;
+        auto one = ask(*service, request(prompt(1200), 30));
+        EXPECT_NE(one.get().answer.error.find("sessions of this engine"), std::string::npos);
+        lost.get_future().wait();
+        EXPECT_FALSE(service->status().has_value());
+      },
+      spoilt(broken));
+}
+
 }  // namespace
 }  // namespace godwit

@@ -5,30 +5,19 @@
 #include "kv/row_observers.h"
 
 namespace godwit {
-namespace {
-
-constexpr const char* kDoesNotFit = "the KV memory cannot hold this request; shorten the prompt or raise the KV budget";
-
-}  // namespace
-
-void Service::Impl::lose(const Status& why) {
-  {
-    std::lock_guard lock(mutex);
-    status = why;  // submit() refuses from now on
-  }
-  take_submitted();
-  while (!works.empty()) end(works.begin()->first, FinishReason::kStop, why.error().message);
-  if (options.on_lost) options.on_lost();
-}
-
 void Service::Impl::run(const std::stop_token& stop) {
+  constexpr std::chrono::milliseconds kBetweenLooks(500);  // for lost ranks, of which nobody tells
   while (!stop.stop_requested()) {
     {
       std::unique_lock lock(mutex);
-      wake.wait(lock,
-                [&] { return stop.stop_requested() || !submitted.empty() || !cancelled.empty() || !works.empty(); });
+      const auto due = [&] {
+        return stop.stop_requested() || !submitted.empty() || !cancelled.empty() || !works.empty() || ranks_are_lost();
+      };
+      while (spread && !due()) wake.wait_for(lock, kBetweenLooks);
+      wake.wait(lock, due);
     }
     take_submitted();
+    if (ranks_are_lost()) lose_ranks();
     if (!works.empty() && !stop.stop_requested()) step();
   }
   take_submitted();
@@ -46,17 +35,23 @@ void Service::Impl::take_submitted() {
     for (const auto& work : list) statuses.emplace(work->id, work->status());
   }
   for (auto& work : list) {
-    scheduler.submit({.id = work->id,
-                      .principal = work->request.principal,
-                      .priority = work->request.priority,
-                      .prompt = work->prompt,
-                      .space = work->state_space.empty() ? work->space : work->state_space,
-                      .shareable = std::max(shareable(*work), resumable(*work)),
-                      .piece_tokens = piece_tokens(*work)});
+    schedule(*work);
     works.emplace(work->id, std::move(work));
   }
   for (uint64_t id : gone)
     if (works.contains(id)) end(id, FinishReason::kCancelled);
+}
+
+void Service::Impl::schedule(Work& work) {
+  work.team = engine->team.get();
+  scheduler.submit({.id = work.id,
+                    .principal = work.request.principal,
+                    .priority = work.request.priority,
+                    .prompt = work.prompt,
+                    .space = work.state_space.empty() ? work.space : work.state_space,
+                    .shareable = std::max(shareable(work), resumable(work)),
+                    .piece_tokens = piece_tokens(work),
+                    .sampled = work.tokens.size() - work.prompt->size()});
 }
 
 void Service::Impl::step() {
@@ -90,7 +85,6 @@ void Service::Impl::step() {
     kv_bytes = engine->pool->bytes_in_use();
     state_bytes = states->bytes();
   }
-  if (over_ranks && !over_ranks->status()) return lose(over_ranks->status());
   {
     std::lock_guard lock(mutex);
     ++stats.steps;
@@ -107,7 +101,9 @@ void Service::Impl::step() {
     for (const auto& [id, work] : works) statuses.insert_or_assign(id, work->status());
   }
   for (const auto& [id, work] : works) tell_progress(*work);
-  for (uint64_t id : plan.failed) end(id, FinishReason::kKvExhausted, kDoesNotFit);
+  // Where ranks are lost, memory was not what those lacked, and what was said was computed before.
+  for (uint64_t id : ranks_are_lost() ? std::vector<uint64_t>() : plan.failed)
+    end(id, FinishReason::kKvExhausted, does_not_fit());
   for (const Said& one : said) tell(one);
 }
 
@@ -220,11 +216,17 @@ bool Service::Impl::finish(Phase phase, const Rows& rows) {
   return true;
 }
 
+std::string Service::Impl::does_not_fit() const {
+  return fmt::format(
+      "the KV memory {}cannot hold this request; shorten the prompt or raise the KV budget",
+      stats.lost_ranks.empty() ? "" : fmt::format("of the one rank that is left ({}) ", stats.lost_ranks));
+}
+
 void Service::Impl::postpone(Work& work, std::vector<Said>& said) {
   ++postponed;
   if (scheduler.postpone(work.id, memory())) return;
   memory().release(work.id);  // nothing more of it is computed in this step
-  said.push_back({work.id, {}, FinishReason::kKvExhausted, kDoesNotFit});
+  said.push_back({work.id, {}, FinishReason::kKvExhausted, does_not_fit()});
 }
 
 void Service::Impl::forward(Phase phase, std::vector<Rows> list, std::vector<Said>& said) {

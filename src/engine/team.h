@@ -55,6 +55,8 @@ class Team {
   std::unique_ptr<KvSequence> next_share() const { return make_share(last_sequence_ + 1, size()); }
   Status status() const { return ranks_.transport.status(); }
   std::string description() const;  // "pass-kv over mpi"
+  bool outlives_ranks() const { return ranks_.transport.outlives_ranks(); }
+  bool has_sequences() const { return !sequences_.empty(); }
 
   // --- rank 0
   // Policies beside the engine's that terms may name: every rank makes them now, or this fails.

@@ -19,7 +19,7 @@ bool Scheduler::submit(SchedRequest request) {
   }
   const uint64_t id = request.id;
   Request made{.request = std::move(request), .order = arrivals_++, .since = steps_};
-  made.tokens = made.request.prompt->size();
+  made.tokens = made.request.prompt->size() + made.request.sampled;
   const bool added = requests_.emplace(id, std::move(made)).second;
   GODWIT_CHECK(added, "request {} is here twice", id);
   ++waiting_;

@@ -46,6 +46,7 @@ struct SchedRequest {
   // 0: a prompt may be cut anywhere. Else it is read in pieces that end at multiples of this, none of them cut, and
   // tokens that were sampled are computed one in a step. At most step_tokens.
   size_t piece_tokens = 0;
+  size_t sampled = 0;  // tokens of its answer that there are already
 };
 
 // The KV memory, as a scheduler sees it.

@@ -33,13 +33,15 @@ TEST(Metrics, AddUp) {
   stats.kv_bytes_in_use = 25;
   stats.kv_budget_bytes = 100;
   stats.prefix_state_bytes = 7;
+  stats.ranks = 3;
   const std::string text = metrics.text("a \"model\"", &stats);
   for (const char* line :
        {"godwit:num_requests_running{model_name=\"a \\\"model\\\"\"} 2\n",
         "godwit:kv_cache_usage_perc{model_name=\"a \\\"model\\\"\"} 0.25\n", "\nprocess_cpu_seconds_total ",
         "\ngodwit:cpu_wait_seconds_total{model_name=", "prefix_cache_state_bytes{model_name=\"a \\\"model\\\"\"} 7\n",
         "prefix_cache_hits_total{model_name=\"a \\\"model\\\"\"} 8\n", "finished_reason=\"stop\"} 1\n",
-        "finished_reason=\"error\"} 1\n", "handler=\"/v1/models\",status=\"200\"} 1\n"})
+        "finished_reason=\"error\"} 1\n", "godwit:ranks{model_name=\"a \\\"model\\\"\"} 3\n",
+        "handler=\"/v1/models\",status=\"200\"} 1\n"})
     EXPECT_NE(text.find(line), std::string::npos) << line << text;
   EXPECT_EQ(metrics.text("m", nullptr).find("num_requests_running"), std::string::npos);
 }

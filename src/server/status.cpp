@@ -25,6 +25,8 @@ ApiResult<void> status(const App& app, const Call& call) {
   Json choices = Json::array();  // names: parameters may be files
   for (const std::string& policy : app.service.options().kv.policies)
     choices.push_back(policy.substr(0, policy.find(':')));
+  Json ranks = {{"count", stats.ranks}, {"most_per_request", app.service.options().most_ranks}};
+  if (!stats.lost_ranks.empty()) ranks["lost"] = stats.lost_ranks;
   const Json body = {{"model", app.names.front()},
                      {"context_tokens", app.info.context_tokens},
                      {"kv",
@@ -35,7 +37,7 @@ ApiResult<void> status(const App& app, const Call& call) {
                        {"bytes_per_token", app.info.kv_bytes_per_token},
                        {"bytes_in_use", stats.kv_bytes_in_use},
                        {"budget_bytes", stats.kv_budget_bytes}}},
-                     {"ranks", {{"count", app.info.ranks}, {"most_per_request", app.service.options().most_ranks}}},
+                     {"ranks", ranks},
                      {"prefix_cache",
                       {{"blocks", stats.prefix_blocks},
                        {"bytes", stats.prefix_bytes},

@@ -11,14 +11,16 @@ TIMEOUT_S = 300
 class Job:
     """The program under mpirun. Ranks may be more than cores, and the tests may run as root."""
 
-    def __init__(self, godwit):
+    def __init__(self, godwit, *mpirun):
         self.godwit = godwit
+        self.mpirun = mpirun
         self.env = {**godwit.env, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
     def command(self, ranks, *args):
         if args[0] in ("run", "chat", "serve", "eval") and "--ranks" not in args:
             args = (*args, "--ranks", str(ranks))  # or short prompts would be one rank's
-        return ["mpirun", "-n", str(ranks), "--oversubscribe", "--bind-to", "none", self.godwit.path, *args]
+        mpirun = ["mpirun", "-n", str(ranks), "--oversubscribe", "--bind-to", "none", *self.mpirun]
+        return [*mpirun, self.godwit.path, *args]
 
     def process(self, ranks, *args, stdin=b""):
         return subprocess.run(

@@ -13,8 +13,8 @@ from serving import Server, until
 class Served(Server):
     """A server under mpirun; stopping is told to rank 0, as by Ctrl-C on a terminal."""
 
-    def __init__(self, godwit, ranks, *args):
-        self.job = Job(godwit)
+    def __init__(self, godwit, ranks, *args, mpirun=()):
+        self.job = Job(godwit, *mpirun)
         self.ranks = ranks
         super().__init__(self, *args)
 
@@ -178,6 +178,51 @@ def test_a_lost_rank_fails_its_requests_and_ends_the_server(module_godwit, how):
             assert isinstance(end, OSError) or end[0] >= 500
             assert "rank 1" in said
     expect_dead(server.pids)
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize("link", ["vader,self", "tcp,self"])
+def test_a_server_that_outlives_its_ranks_goes_on_alone(module_godwit, how, link):
+    """An answer that is amid its text says the rest of it as if nothing had been."""
+    prompt, tokens = story(100), 300
+    args = ("-t", "1", "--rank-timeout", "3", "--allow-ranks", "3")
+    mpirun = ("--enable-recovery", "--mca", "btl", link)
+    with Server(module_godwit, "-t", "1") as alone:
+        want = text_of(alone, prompt, tokens, ignore_eos=True)[0]
+    with Served(module_godwit, 3, *args, mpirun=mpirun) as server:
+        body = {"prompt": prompt, "max_tokens": tokens, "temperature": 0}
+        stream = server.openai().completions.create(
+            model="built-in", stream=True, extra_body={"ignore_eos": True}, **body
+        )
+        text = ""
+        for count, chunk in enumerate(stream):
+            text += chunk.choices[0].text
+            if count == 10:
+                os.kill(server.pids[2], how)
+                lost = time.monotonic()
+        assert text == want
+        assert time.monotonic() - lost < 30
+        ranks = server.json("GET", "/status")[1]["ranks"]
+        assert ranks["count"] == 1 and "rank 2 has " in ranks["lost"], ranks
+        assert server.metric("ranks") == 1
+        status, answer = server.json("POST", "/v1/completions", {**body, "max_tokens": 1, "ranks": 3})
+        assert status == 400 and "3 ranks were asked for, and one is left: rank 2 has " in answer["error"]["message"]
+        if how == signal.SIGSTOP:
+            os.kill(server.pids[2], signal.SIGCONT)  # it may write where it thinks that others read
+        assert text_of(server, story(99), 9) and text_of(server, prompt, tokens, ignore_eos=True)[0] == want
+        os.kill(server.pids[0], signal.SIGTERM)
+        assert server.process.wait(40) == 0
+        server.reader.join(10)
+        assert "this server goes on with one rank" in "".join(server.lines)
+    expect_dead(server.pids)
+
+
+def test_an_idle_server_notices_that_a_rank_has_ended(module_godwit):
+    with Served(module_godwit, 2, "-t", "1", mpirun=("--enable-recovery",)) as server:
+        assert server.metric("ranks") == 2
+        os.kill(server.pids[1], signal.SIGKILL)
+        until(lambda: server.metric("ranks") == 1, 20)
+        assert text_of(server, "Hello")[0]
 
 
 def test_a_stopped_rank_0_ends_the_job(module_godwit):
