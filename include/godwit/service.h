@@ -49,7 +49,8 @@ struct ServiceOptions {
   // Ranks of the engine are lost: all requests have failed, and status() says why. From the service's thread, once.
   std::function<void()> on_lost = {};
   // Likewise, but the job outlives them (mpirun --enable-recovery), and this process goes on alone: requests that had
-  // begun do so anew, with what they have said, if its memory suffices and they asked for no more ranks than one.
+  // begun do so anew, with what they have said, if its memory suffices. Those that asked for more ranks than one have
+  // failed.
   std::function<void(const std::string& why)> on_alone = {};
 };
 

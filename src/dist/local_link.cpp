@@ -1,5 +1,6 @@
 #include "dist/local_link.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <deque>
@@ -82,7 +83,7 @@ class LocalLink final : public Link {
     return last_;
   }
   Ticket receive(int from, std::span<std::byte> memory) override {
-    receives_[++last_] = {from, memory};
+    receives_[++last_] = {from, memory, {}};
     return last_;
   }
   Result<std::optional<size_t>> done(Ticket ticket) override {
@@ -94,18 +95,24 @@ class LocalLink final : public Link {
     }
     const auto at = receives_.find(ticket);
     GODWIT_CHECK(at != receives_.end());
-    for (const auto& [other, receive] : receives_)  // older ones of the same sender come first
-      if (other < ticket && receive.from == at->second.from) return std::optional<size_t>();
-    GODWIT_ASSIGN(auto message, network_->take(at->second.from, rank_));
-    if (!message) return std::optional<size_t>();
-    const std::span<std::byte> memory = at->second.memory;
-    if (message->size() > memory.size())
-      return errorf(ErrorCode::kBadData, "a message of {} bytes came for {}", message->size(), memory.size());
-    std::memcpy(memory.data(), message->data(), message->size());
+    // Older ones of the same sender come first, whoever asks for them.
+    for (auto& [other, receive] : receives_) {
+      if (other > ticket || receive.from != at->second.from || receive.arrived) continue;
+      GODWIT_ASSIGN(auto message, network_->take(receive.from, rank_));
+      if (!message) return std::optional<size_t>();
+      if (message->size() > receive.memory.size())
+        return errorf(ErrorCode::kBadData, "a message of {} bytes came for {}", message->size(), receive.memory.size());
+      std::memcpy(receive.memory.data(), message->data(), message->size());
+      receive.arrived = message->size();
+    }
+    const std::optional<size_t> arrived = at->second.arrived;
     receives_.erase(at);
-    return std::optional<size_t>(message->size());
+    return arrived;
   }
-  void poll() override { network_->polled(receives_.size()); }
+  void poll() override {
+    network_->polled(static_cast<size_t>(
+        std::count_if(receives_.begin(), receives_.end(), [](const auto& one) { return !one.second.arrived; })));
+  }
   void give_up() override {}
   void abort(int) override { network_->leave(rank_); }
   bool outlives_ranks() const override { return network_->outlives_ranks(); }
@@ -118,6 +125,7 @@ class LocalLink final : public Link {
   struct Receive {
     int from = 0;
     std::span<std::byte> memory;
+    std::optional<size_t> arrived = {};
   };
   std::shared_ptr<LocalNetwork> network_;
   const int rank_;

@@ -211,7 +211,7 @@ void RingAttention::attend_all(const LayerCall& call) {
   if (!write_shared(call)) return;
   send_new(call);
   seal(call, true);
-  // The first round of the first may leave while new tokens arrive.
+  // What is old may leave, and be attended to, while new tokens arrive.
   const auto first = std::find_if(parts_.begin(), parts_.end(), passes_kv);
   bool early = false;
   if (first != parts_.end()) {
@@ -220,17 +220,28 @@ void RingAttention::attend_all(const LayerCall& call) {
     early = options_.overlap && is_old(round);
     if (early) post_round(call, round, 0);
   }
+  meets_ = true;
   if (!walk_shared(call, false)) return;
-  if (!transport_.wait(pending_written_)) return;
-  if (!take_new(call)) return;
-  seal(call, false);
+  if (first == parts_.end() && !meet(call)) return;
   if (!walk_shared(call, true)) return;
   for (const Part& part : parts_) {
     if (!passes_kv(part)) continue;
     now_ = &part;
     if (!pass_kv(own_call(call), rounds_of(call), std::exchange(early, false))) return;
   }
+  if (!meet(call)) return;
   if (Status passed = pass_q(call); !passed) (void)transport_.fail(passed.error());  // no memory: nobody can go on
+}
+
+// With all ranks, once a layer, by whoever first comes to something new. Until then nobody waits for another's step.
+Status RingAttention::meet(const LayerCall& call) {
+  if (!std::exchange(meets_, false)) return status();
+  const Part* now = now_;
+  GODWIT_TRY(transport_.wait(pending_written_));
+  GODWIT_TRY(take_new(call));
+  seal(call, false);
+  now_ = now;
+  return {};
 }
 
 void RingAttention::walk(const LayerCall& call, const Rows& rows, Stretch segments, const SegmentPages& pages,

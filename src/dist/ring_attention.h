@@ -192,8 +192,9 @@ class RingAttention final : public LayerAttention {
   PageForms forms_of(int32_t page) const { return page_forms(pool_.format(), step(), page); }
   int32_t first_page(int32_t segment) const { return segment * static_cast<int32_t>(kSegmentPages); }
 
-  // New K and V of all parts to their keepers.
+  // New K and V of all parts to their keepers, who have them after meet().
   void send_new(const LayerCall& call);
+  Status meet(const LayerCall& call);
   Status take_new(const LayerCall& call);
   void place_new(const LayerCall& call, int from, const std::byte* slab, PageId first_page);
   // Where this rank keeps K and V of positions of one segment: calls each(index, head, place).
@@ -280,6 +281,7 @@ class RingAttention final : public LayerAttention {
   Buffer state_;           // of this rank's rows, unless they are on the board
   std::unique_ptr<WorkBoard> board_;
   uint16_t step_number_ = 0;
+  bool meets_ = false;         // is still to be
   bool knows_places_ = false;  // of all pages that this step's walks read
   Buffer queries_, query_positions_, walked_, returned_;
   struct Half {  // of the double buffers

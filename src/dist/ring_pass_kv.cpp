@@ -117,11 +117,14 @@ Status RingAttention::pass_kv(const LayerCall& call, const std::vector<Stretch>&
   const int32_t row_count = size_of(rows(me()));
   const Rows mine{call.q, call.positions, spans_of(me(), 0, row_count)};
   const Tensor state = state_tensor(states(), row_count);
+  const auto meet_for = [&](size_t i) { return i < rounds.size() && !is_old(rounds[i]) ? meet(call) : status(); };
+  GODWIT_TRY(meet_for(0));
   if (!first_posted) post_round(call, rounds[0], 0);
   for (size_t i = 0; i < rounds.size(); ++i) {
     Half& half = halves_[i % 2];
     const Stretch round = rounds[i];
     GODWIT_TRY(transport_.wait(half.pending));
+    GODWIT_TRY(meet_for(i + 1));
     if (options_.overlap && i + 1 < rounds.size()) post_round(call, rounds[i + 1], i + 1);
     for (int32_t segment = round.begin; row_count > 0 && segment < round.end; ++segment) {
       const int keeper = own_shards().keeper(segment);

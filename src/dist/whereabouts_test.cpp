@@ -13,6 +13,7 @@ TEST(Whereabouts, WhoHasEndedIsNoticedWhereNumbersMeanTheSame) {
   EXPECT_FALSE(has_ended(own));
   Whereabouts child = own;
   child.process = fork();
+  ASSERT_GE(child.process, 0);
   if (child.process == 0) {
     pause();
     _exit(0);

@@ -206,8 +206,8 @@ Status Engine::Impl::create_pool(std::span<const KvFormat> formats) {
 }
 
 Status Engine::Impl::go_alone() {
-  if (team->has_sequences())
-    return errorf(ErrorCode::kUnsupported, "sessions of this engine are on the ranks that were lost");
+  if (pool->has_holders())
+    return errorf(ErrorCode::kUnsupported, "sessions of this engine, or another service, are on the lost ranks, too");
   std::vector<KvFormat> formats;
   for (int layer = 0; layer < model->kv_shape().layers; ++layer) formats.push_back(pool->format(layer));
   GODWIT_ASSIGN(auto made, KvPool::create(*backend, formats, memory.kv_budget_bytes, {}));

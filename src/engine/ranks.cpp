@@ -33,11 +33,13 @@ Status Ranks::status() const {
   return impl_->transport.status();
 }
 void Ranks::abort(int code) {
-  if (rank() > 0 && impl_->transport.outlives_ranks()) return impl_->transport.give_up();  // the others do without it
-  // Rank 0 may be about to notice, too, and then has more to say than this.
+  // Rank 0 may be about to notice, too, and then has more to say than this; nor should it miss this one instead.
   const double grace_s = rank() == 0 ? 0 : std::min(15.0, 0.25 * impl_->transport.options().timeout_s);
   std::this_thread::sleep_for(std::chrono::duration<double>(grace_s));
-  impl_->transport.abort(code);
+  if (rank() > 0 && impl_->transport.outlives_ranks())
+    impl_->transport.give_up();  // the others do without it
+  else
+    impl_->transport.abort(code);
 }
 
 Status Ranks::Impl::join() {

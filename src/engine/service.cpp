@@ -172,10 +172,10 @@ Status Service::Impl::check(const RankDegrees& asked, const KvChoice& kv) const 
     if (ranks == 0) continue;
     if (options.most_ranks == 0)
       return errorf(ErrorCode::kInvalidArgument, "requests may not choose the number of ranks here: leave it out");
-    if (ranks > 1 && !spread) return no_longer(ranks);
     if (ranks < 0 || ranks > options.most_ranks)
       return errorf(ErrorCode::kInvalidArgument, "{} ranks were asked for; a request may have 1 to {} here", ranks,
                     options.most_ranks);
+    if (ranks > 1 && !spread) return no_longer(ranks);
   }
   const RankDegrees ranks = ranks_for(asked);
   if (spread && !kv.policy.empty() && kv.policy != "none" && ranks.decode != 0 && ranks.decode != ranks.prefill)

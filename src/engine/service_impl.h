@@ -107,6 +107,7 @@ struct Service::Impl final : SchedMemory {
   bool ranks_are_lost() const;
   void lose_ranks();
   Status go_on_alone(const std::string& why);
+  void end_if_in_vain(uint64_t id);
   void lose(const Status& why);  // all requests, those to come included
 
   // Of this process, or of all ranks.

@@ -100,7 +100,7 @@ size_t Service::Impl::OverRanks::begin(uint64_t id) {
 }
 
 void Service::Impl::OverRanks::remember(const Work& work, size_t tokens) {
-  if (!work.sequence) return;  // it was postponed
+  if (!work.sequence || !status()) return;  // it was postponed, or ranks are lost amid the step
   read_[work.id] = tokens;
   const size_t whole = whole_pages(tokens);
   if (!service_.engine->pool->format().seals || tokens < work.prompt->size() || service_.shareable(work) == 0 ||

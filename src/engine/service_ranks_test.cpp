@@ -267,6 +267,60 @@ TEST(ServiceOverRanks, ARankThatIsLostWhileNothingGoesOnIsNoticed) {
   follower.join();
 }
 
+// With codecs that seal pages and requests with policies, and amid a prompt; one that one rank has no room for fails.
+TEST(ServiceOverRanks, WhateverAStepWasAmidOf) {
+  for (const std::string codec : {"f16", "q4:last=64"})
+    for (const bool outlives : {true, false}) {
+      SCOPED_TRACE(codec + (outlives ? " outlives" : ""));
+      std::atomic<bool> broken = true;
+      dist::LocalFaults faults = spoilt(broken);
+      faults.outlives_ranks = outlives;
+      EngineOptions options = options_for("qwen3");
+      options.kv_codec = codec;
+      std::vector<TokenId> want;
+      {
+        EngineOptions one = options;
+        one.threads = 1, one.prefill_chunk = 64;
+        want = cold(open(one), prompt(150), 8);
+      }
+      with_ranks(
+          3,
+          [&](auto ranks) {
+            EngineOptions over_three = over(ranks, options);
+            over_three.prefill_chunk = 64;
+            over_three.kv_budget_bytes = static_cast<uint64_t>(open().info().kv_bytes_per_token * 1100);
+            const Engine engine = open(over_three);
+            const bool drops_too = codec == "f16";
+            ServiceOptions service_options;
+            if (drops_too) service_options.kv.policies = {"streaming"};
+            auto service = value_of(Service::start(engine, service_options));
+            auto whole = ask(*service, request(prompt(150), 8));
+            auto large = ask(*service, request(prompt(1900), 8));
+            ServiceRequest drops = request(prompt(400, 3), 8);
+            if (drops_too) drops.kv = KvChoice{"streaming", "50%", {}};
+            auto dropping = ask(*service, std::move(drops));
+            const Outcome got = whole.get();
+            if (outlives) {
+              EXPECT_EQ(got.answer.error, "");
+              EXPECT_EQ(got.tokens, want);
+            } else {
+              EXPECT_NE(got.answer.error.find("rank 2 sent"), std::string::npos) << got.answer.error;
+            }
+            EXPECT_NE(large.get().answer.error.find("rank 2 sent"), std::string::npos);  // the reason, either way
+            EXPECT_EQ(dropping.get().answer.error.empty(), outlives);
+          },
+          faults);
+    }
+}
+
+TEST(Service, OneProcessSaysHowManyRanksThereAre) {
+  const Engine engine = open();
+  auto service = value_of(Service::start(engine, {.most_ranks = 1}));
+  ServiceRequest two = request(prompt(10), 1);
+  two.ranks = {2, 0};
+  expect_error(service->submit(two, {}), ErrorCode::kInvalidArgument, "1 to 1");
+}
+
 // Sessions beside the service hold keys and values that are gone.
 TEST(ServiceOverRanks, WithSessionsBesideItAServiceDoesNotGoOn) {
   std::atomic<bool> broken = false;
@@ -279,7 +333,9 @@ TEST(ServiceOverRanks, WithSessionsBesideItAServiceDoesNotGoOn) {
         auto service = value_of(Service::start(engine, {.on_lost = [&] { lost.set_value(); }}));
         broken = true;
         auto one = ask(*service, request(prompt(1200), 30));
-        EXPECT_NE(one.get().answer.error.find("sessions of this engine"), std::string::npos);
+        const std::string error = one.get().answer.error;
+        EXPECT_NE(error.find("rank 2 sent"), std::string::npos);
+        EXPECT_NE(error.find("sessions of this engine"), std::string::npos);
         lost.get_future().wait();
         EXPECT_FALSE(service->status().has_value());
       },

@@ -36,7 +36,9 @@ void Service::Impl::take_submitted() {
   }
   for (auto& work : list) {
     schedule(*work);
-    works.emplace(work->id, std::move(work));
+    const uint64_t id = work->id;
+    works.emplace(id, std::move(work));
+    end_if_in_vain(id);  // it came while ranks were lost
   }
   for (uint64_t id : gone)
     if (works.contains(id)) end(id, FinishReason::kCancelled);

@@ -56,7 +56,6 @@ class Team {
   Status status() const { return ranks_.transport.status(); }
   std::string description() const;  // "pass-kv over mpi"
   bool outlives_ranks() const { return ranks_.transport.outlives_ranks(); }
-  bool has_sequences() const { return !sequences_.empty(); }
 
   // --- rank 0
   // Policies beside the engine's that terms may name: every rank makes them now, or this fails.

@@ -148,6 +148,7 @@ class KvPool {
   // Uploads aux entries that changed since the last call. Operations of holders end with it.
   void flush_aux();
 
+  bool has_holders() const { return !holders_.empty(); }
   void add_holder(const PageHolder* holder);
   void remove_holder(const PageHolder* holder);
 
