@@ -25,12 +25,26 @@ RingAttention::RingAttention(Transport& transport, KvPool& pool, const RingShape
       options_(options),
       shards_(transport.size(), pool.format().page_tokens),
       shared_(std::move(shared)),
+      round_segments_(static_cast<int32_t>(pool.spare_pages() / (kSegmentPages * kv_heads()) /
+                                           static_cast<size_t>(transport.size()))),
       poll_([this] { transport_.poll(); }) {
+  GODWIT_CHECK(round_segments_ > 0, "a pool has {} spare pages", pool.spare_pages());
   const auto count = static_cast<size_t>(ranks());
   for (auto* frames :
        {&new_out_, &new_in_, &queries_out_, &queries_in_, &states_in_, &states_out_, &places_, &written_in_})
     frames->resize(count);
   for (Half& half : halves_) half.in.resize(count);
+}
+
+// More segments at once are fewer walks, each of which has its queries to pack and its states to fetch and to leave.
+size_t RingAttention::spare_pages(int ranks, int kv_heads, std::span<const KvFormat> formats) {
+  constexpr size_t kMostSegments = 4, kMostMessage = size_t{8} << 20;
+  size_t largest = 0;
+  for (const KvFormat& format : formats)
+    largest = std::max(largest, format.page_bytes() + (format.seals ? format.open_format().page_bytes() : 0));
+  const size_t segment_pages = kSegmentPages * static_cast<size_t>(kv_heads);
+  const size_t segments = std::clamp(kMostMessage / (segment_pages * largest), size_t{1}, kMostSegments);
+  return static_cast<size_t>(ranks) * segments * segment_pages;
 }
 
 Result<std::unique_ptr<RingAttention>> RingAttention::create(Transport& transport, KvPool& pool, const RingShape& shape,
@@ -58,13 +72,9 @@ Status RingAttention::allocate() {
     most_new = std::max(most_new, new_format(layer).page_bytes());
   }
   const size_t box = (pages_of(shape_.max_rows) + static_cast<size_t>(ranks())) * kv_heads() * most_new;
-  const size_t segment = kSegmentPages * kv_heads() * most, open = kSegmentPages * kv_heads() * open_page_bytes();
+  const size_t round = static_cast<size_t>(round_segments_) * kSegmentPages * kv_heads() * (most + open_page_bytes());
   GODWIT_ASSIGN(outbox_, backend_.allocate(box));
   GODWIT_ASSIGN(inbox_, backend_.allocate(box));
-  GODWIT_ASSIGN(staging_, backend_.allocate(static_cast<size_t>(ranks()) * segment));
-  if (open > 0) {
-    GODWIT_ASSIGN(open_staging_, backend_.allocate(static_cast<size_t>(ranks()) * open));
-  }
   if (!board_) {
     GODWIT_ASSIGN(state_, backend_.allocate(state_bytes(shape_.max_rows)));
   }
@@ -72,8 +82,8 @@ Status RingAttention::allocate() {
                 backend_.allocate(rows * static_cast<size_t>(shape_.heads * shape_.head_dim) * sizeof(float)));
   GODWIT_ASSIGN(query_positions_, backend_.allocate(rows * sizeof(int32_t)));
   for (Half& half : halves_) {
-    half.out.reserve(segment + open);
-    for (Frame& frame : half.in) frame.reserve(segment + open);
+    half.out.reserve(round);
+    for (Frame& frame : half.in) frame.reserve(round);
   }
   return {};
 }
@@ -340,12 +350,11 @@ Result<double> RingAttention::measure_segment(int row_count) {
   const std::vector<int32_t> positions(static_cast<size_t>(row_count), shards_.segment_tokens());
   backend_.upload(queries_.data(), std::as_bytes(std::span(zeros)));
   backend_.upload(query_positions_.data(), std::as_bytes(std::span(positions)));
-  const size_t bytes = kSegmentPages * kv_heads() * page_bytes(0);
-  const std::vector<std::byte> empty(bytes);
-  backend_.upload(staging_.data(), empty);
-  SegmentPages pages{staging_.data(), open_staging_.data(), {}, kSegmentPages};
+  const std::vector<std::byte> empty(kSegmentPages * kv_heads() * page_bytes(0));
+  backend_.upload(pool_.slab() + page_index(pool_.spare_page(0, 0, false)) * page_bytes(0), empty);
+  SegmentPages pages{pool_.slab(), pool_.open_slab(), {}, kSegmentPages};
   for (size_t i = 0; i < kv_heads() * kSegmentPages; ++i)
-    pages.pages.push_back({.page = static_cast<PageId>(i),
+    pages.pages.push_back({.page = pool_.spare_page(i, 0, false),
                            .ordinal = static_cast<uint32_t>(i % kSegmentPages),
                            .first_position = static_cast<int32_t>(i % kSegmentPages) * pool_.format().page_tokens,
                            .count = static_cast<uint32_t>(pool_.format().page_tokens)});

@@ -98,6 +98,8 @@ PageForms page_forms(const KvFormat& format, Stretch step, int32_t page);
 
 class RingAttention final : public LayerAttention {
  public:
+  // That a rank's pool must have, for what others keep and this rank walks next; of formats that layers have.
+  static size_t spare_pages(int ranks, int kv_heads, std::span<const KvFormat> formats);
   // On every rank.
   static Result<std::unique_ptr<RingAttention>> create(Transport& transport, KvPool& pool, const RingShape& shape,
                                                        const RingOptions& options, SharedView shared = {});
@@ -157,6 +159,11 @@ class RingAttention final : public LayerAttention {
     std::vector<int> readers;                // other ranks with rows
     std::vector<Places> places;              // of each keeper, where memory is shared
   };
+  struct Half {  // of the double buffers
+    Frame out, out_ids;
+    std::vector<Frame> in;  // by keeper
+    std::vector<Transport::Pending> pending;
+  };
   struct PassQItem {  // rows of a part that are asked about together
     const Part* part = nullptr;
     int32_t index = 0, rows_per_block = 0;  // see block_of()
@@ -214,7 +221,9 @@ class RingAttention final : public LayerAttention {
     return count.sealed * page_bytes(layer) + count.open * open_page_bytes();
   }
   void post_round(const LayerCall& call, Stretch round, size_t index);
-  SegmentPages foreign_segment(int layer, int32_t segment, Frame& frame);
+  SegmentPages foreign_segment(int layer, int32_t segment, Frame& frame, PageCount& taken);
+  SegmentPages round_pages(int layer, Stretch round, Half& half);
+  PageId among_all(PageId page, int keeper, int layer) const;
   Status pass_kv(const LayerCall& call, const std::vector<Stretch>& rounds, bool first_posted);
 
   // pass-KV where all ranks share memory. Old and new are stages, which grow from layer to layer.
@@ -267,6 +276,7 @@ class RingAttention final : public LayerAttention {
   const RingOptions options_;
   const Shards shards_;
   const SharedView shared_;
+  const int32_t round_segments_;  // of a keeper, at most
   const std::function<void()> poll_;
 
   std::vector<Part> parts_;
@@ -276,19 +286,12 @@ class RingAttention final : public LayerAttention {
   const Part* now_ = nullptr;
 
   Buffer outbox_, inbox_;  // pages of new tokens
-  Buffer staging_;         // pages of a round
-  Buffer open_staging_;    // likewise, if the format seals
   Buffer state_;           // of this rank's rows, unless they are on the board
   std::unique_ptr<WorkBoard> board_;
   uint16_t step_number_ = 0;
   bool meets_ = false;         // is still to be
   bool knows_places_ = false;  // of all pages that this step's walks read
   Buffer queries_, query_positions_, walked_, returned_;
-  struct Half {  // of the double buffers
-    Frame out, out_ids;
-    std::vector<Frame> in;  // by keeper
-    std::vector<Transport::Pending> pending;
-  };
   Half halves_[2];
   bool tells_ = false;                      // whether this rank has rows of shared parts
   std::vector<int> tellers_;                // the other ranks that have

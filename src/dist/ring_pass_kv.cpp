@@ -6,12 +6,18 @@
 
 namespace godwit::dist {
 
-// What is old may leave before the step's tokens have arrived; see is_old().
+// What is old may leave before the step's tokens have arrived (see is_old()), so no round is of both. The first is
+// short: nobody has anything to do while it travels.
 std::vector<Stretch> RingAttention::rounds_of(const LayerCall& call) const {
-  const int32_t first = first_segment(call), end = end_segment();
+  const int32_t first = first_segment(call), end = end_segment(),
+                fresh = std::clamp(shards_.segment_of(step().begin), first, end);
   std::vector<Stretch> rounds;
-  for (int32_t begin = first; begin < end; begin += own_shards().ranks())
-    rounds.push_back({begin, std::min(end, begin + own_shards().ranks())});
+  int32_t segments = 1;  // of each keeper
+  for (int32_t begin = first; begin < end; segments = std::min(2 * segments, round_segments_)) {
+    const int32_t behind = std::min(begin < fresh ? fresh : end, begin + segments * own_shards().ranks());
+    rounds.push_back({begin, behind});
+    begin = behind;
+  }
   return rounds;
 }
 
@@ -72,45 +78,84 @@ void RingAttention::post_round(const LayerCall& call, Stretch round, size_t inde
   transport_.send(far, half.out, FrameKind::kPages, far_bytes, half.pending);
 }
 
-// Another rank's segment of a round in which it keeps no other.
-SegmentPages RingAttention::foreign_segment(int layer, int32_t segment, Frame& frame) {
+// A page of one rank, as a walk over this rank's view of all pages names it.
+PageId RingAttention::among_all(PageId page, int keeper, int layer) const {
+  if (shared_.base == nullptr) return page;
+  const size_t rank_pages = shared_.stride / page_bytes(layer);
+  GODWIT_CHECK(page < rank_pages, "rank {} keeps page {} of {}", keeper, page, rank_pages);
+  return page + static_cast<PageId>(static_cast<size_t>(keeper) * rank_pages);
+}
+
+// Another rank's segment of a round, of which `taken` were before it: in spare pages, or where the keeper has it.
+SegmentPages RingAttention::foreign_segment(int layer, int32_t segment, Frame& frame, PageCount& taken) {
   const int keeper = own_shards().keeper(segment);
-  const auto place = static_cast<size_t>(keeper);
+  const bool near = shared_.reads(me(), keeper);
+  const size_t first_spare = static_cast<size_t>(keeper * round_segments_) * kSegmentPages * kv_heads();
   const int32_t tokens = segment_tokens_now(segment), page_tokens = pool_.format().page_tokens;
   SegmentPages found{nullptr, nullptr, {}, pages_of(tokens)};
-  PageCount count;
   bool both = false;
   for (size_t i = 0; i < kv_heads() * found.pages_per_head; ++i) {
     const auto ordinal = static_cast<int32_t>(i % found.pages_per_head);
     const PageForms forms = forms_of(first_page(segment) + ordinal);
-    const auto sealed = static_cast<PageId>(count.sealed), open = static_cast<PageId>(count.open) | kOpenPage;
+    PageId sealed = pool_.spare_page(first_spare + taken.sealed, layer, false);
+    if (near)
+      std::memcpy(&sealed, frame.payload((taken.sealed + 1) * sizeof(PageId)).data() + taken.sealed * sizeof(PageId),
+                  sizeof(PageId));
+    sealed = among_all(sealed, near ? keeper : me(), layer);
+    const PageId open = pool_.spare_page(first_spare + taken.open, layer, true);
     found.pages.push_back({.page = forms.sealed ? sealed : open,
-                           .ordinal = static_cast<uint32_t>(ordinal),
                            .first_position = segment * shards_.segment_tokens() + ordinal * page_tokens,
                            .count = static_cast<uint32_t>(std::min(page_tokens, tokens - ordinal * page_tokens))});
     found.earlier.push_back(forms.open ? open : sealed);
-    count.sealed += forms.sealed ? 1 : 0;
-    count.open += forms.open ? 1 : 0;
+    taken.sealed += forms.sealed ? 1 : 0;
+    taken.open += forms.open ? 1 : 0;
     both = both || (forms.sealed && forms.open);
   }
   if (!both) found.earlier.clear();
-  if (shared_.reads(me(), keeper)) {
-    const std::byte* from = frame.payload(count.sealed * sizeof(PageId)).data();
-    for (size_t i = 0; i < count.sealed; ++i)
-      std::memcpy(&found.pages[i].page, from + i * sizeof(PageId), sizeof(PageId));
-    found.slab = shared_.base.get() + place * shared_.stride;
-    return found;
-  }
-  const auto upload = [&](Buffer& buffer, size_t page_bytes, std::span<const std::byte> pages) {
-    std::byte* to = buffer.data() + place * kSegmentPages * kv_heads() * page_bytes;
-    if (!pages.empty()) backend_.upload(to, pages);
-    return to;
-  };
-  const std::span<const std::byte> pages = frame.payload(bytes_of(count, layer));
-  const size_t sealed_bytes = count.sealed * page_bytes(layer);
-  found.slab = upload(staging_, page_bytes(layer), pages.first(sealed_bytes));
-  if (open_page_bytes() > 0) found.open_slab = upload(open_staging_, open_page_bytes(), pages.subspan(sealed_bytes));
   return found;
+}
+
+// All segments of a round as one list of pages; what came in messages is put into spare pages.
+SegmentPages RingAttention::round_pages(int layer, Stretch round, Half& half) {
+  for (int keeper = 0; keeper < ranks(); ++keeper) {
+    const PageCount count = pages_kept(keeper, round);
+    if (keeper == me() || shared_.reads(me(), keeper) || count.sealed + count.open == 0) continue;
+    const size_t first_spare = static_cast<size_t>(keeper * round_segments_) * kSegmentPages * kv_heads();
+    std::span<const std::byte> rest = half.in[static_cast<size_t>(keeper)].payload(bytes_of(count, layer));
+    const auto put = [&](bool open, std::byte* slab, size_t pages) {
+      const size_t size = pool_.page_bytes(layer, open);
+      if (pages == 0) return;
+      backend_.upload(slab + page_index(pool_.spare_page(first_spare, layer, open)) * size, rest.first(pages * size));
+      rest = rest.subspan(pages * size);
+    };
+    put(false, pool_.slab(layer), count.sealed);
+    put(true, pool_.open_slab(), count.open);
+  }
+  std::vector<SegmentPages> segments;
+  std::vector<PageCount> taken(static_cast<size_t>(ranks()));
+  SegmentPages all{shared_.base ? shared_.base.get() : pool_.slab(layer), pool_.open_slab(), {}, 0};
+  bool both = false;
+  for (int32_t segment = round.begin; segment < round.end; ++segment) {
+    const int keeper = own_shards().keeper(segment);
+    const auto at = static_cast<size_t>(keeper);
+    segments.push_back(keeper == me() ? kept_segment(layer, segment)
+                                      : foreign_segment(layer, segment, half.in[at], taken[at]));
+    if (keeper == me())
+      for (PageRef& ref : segments.back().pages) ref.page = among_all(ref.page, keeper, layer);
+    all.pages_per_head += segments.back().pages_per_head;
+    both = both || !segments.back().earlier.empty();
+  }
+  for (size_t head = 0; head < kv_heads(); ++head)
+    for (size_t i = 0; i < segments.size(); ++i) {
+      const SegmentPages& segment = segments[i];
+      for (size_t page = 0; page < segment.pages_per_head; ++page) {
+        const size_t at = head * segment.pages_per_head + page;
+        PageRef& ref = all.pages.emplace_back(segment.pages[at]);
+        ref.ordinal = static_cast<uint32_t>(i * kSegmentPages + page);
+        if (both) all.earlier.push_back(segment.earlier.empty() ? ref.page : segment.earlier[at]);
+      }
+    }
+  return all;
 }
 
 Status RingAttention::pass_kv(const LayerCall& call, const std::vector<Stretch>& rounds, bool first_posted) {
@@ -126,13 +171,7 @@ Status RingAttention::pass_kv(const LayerCall& call, const std::vector<Stretch>&
     GODWIT_TRY(transport_.wait(half.pending));
     GODWIT_TRY(meet_for(i + 1));
     if (options_.overlap && i + 1 < rounds.size()) post_round(call, rounds[i + 1], i + 1);
-    for (int32_t segment = round.begin; row_count > 0 && segment < round.end; ++segment) {
-      const int keeper = own_shards().keeper(segment);
-      const SegmentPages pages = keeper == me()
-                                     ? kept_segment(call.layer, segment)
-                                     : foreign_segment(call.layer, segment, half.in[static_cast<size_t>(keeper)]);
-      walk(call, mine, {segment, segment + 1}, pages, state, segment > rounds[0].begin);
-    }
+    if (row_count > 0) walk(call, mine, round, round_pages(call.layer, round, half), state, i > 0);
     if (!options_.overlap && i + 1 < rounds.size()) post_round(call, rounds[i + 1], i + 1);
   }
   if (row_count > 0) finish(call, {&state, 1}, call.partial);

@@ -66,9 +66,7 @@ PageId RingAttention::shared_page(int layer, int32_t segment, size_t head, size_
                     head * pages_of(segment_tokens_now(segment)) + page;
   PageId id = 0;
   std::memcpy(&id, places_[keeper].payload((at + 1) * sizeof(PageId)).data() + at * sizeof(PageId), sizeof(PageId));
-  const size_t rank_pages = shared_.stride / page_bytes(layer);
-  GODWIT_CHECK(id < rank_pages, "rank {} keeps page {} of {}", keeper, id, rank_pages);
-  return id + static_cast<PageId>(keeper * rank_pages);
+  return among_all(id, static_cast<int>(keeper), layer);
 }
 
 Status RingAttention::write_shared(const LayerCall& call) {

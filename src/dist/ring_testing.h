@@ -57,7 +57,8 @@ class RingRank {
         memory = value_of(SharedMemory::create(bytes));
         return backend_->import_host(memory->memory(), {memory->memory().get(), bytes});
       };
-    pool_ = value_of(KvPool::create(*backend_, c.format, size_t{64} << 20, slab_memory));
+    pool_ = value_of(KvPool::create(*backend_, c.format, size_t{64} << 20, slab_memory,
+                                    RingAttention::spare_pages(c.ranks, c.kv_heads, {&c.format, 1})));
     sequence_ = std::make_unique<KvSequence>(*pool_, KvShape{c.layers, c.kv_heads}, share);
   }
 

@@ -96,7 +96,7 @@ Result<SharedView> share(Transport& transport, const SharedMemory* own, size_t u
   const size_t unit = std::lcm(unit_bytes, static_cast<size_t>(sysconf(_SC_PAGESIZE)));
   view.stride = (view.stride + unit - 1) / unit * unit;
   std::vector<uint8_t> mine(ranks);
-  if (view.stride > 0) {
+  if (own != nullptr && view.stride > 0) {
     // One range of addresses, so that a page has one number among all ranks' pages.
     void* range = mmap(nullptr, view.stride * ranks, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (range == MAP_FAILED)
@@ -108,7 +108,7 @@ Result<SharedView> share(Transport& transport, const SharedMemory* own, size_t u
       std::byte* where = base + rank * view.stride;
       if (static_cast<int>(rank) != transport.rank())
         mine[rank] = attach(places[rank], where) ? 1 : 0;
-      else if (own != nullptr && map(where, own->descriptor(), own->bytes()) == nullptr)
+      else if (map(where, own->descriptor(), own->bytes()) == nullptr)
         return errorf(ErrorCode::kExhausted, "shared memory cannot be mapped twice: {}", std::strerror(errno));
     }
   }

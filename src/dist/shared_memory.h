@@ -31,7 +31,7 @@ class SharedMemory {
 
 // Who reads whose memory. By default nobody does.
 struct SharedView {
-  // As this rank sees them: rank r's memory, where it reads it, at r * stride; its own, too.
+  // As this rank sees them: rank r's memory, where it reads it, at r * stride; its own, too. Null if it shows nothing.
   std::shared_ptr<std::byte> base;
   size_t stride = 0;
   std::vector<std::vector<uint8_t>> readers;  // [owner][reader]
@@ -42,7 +42,8 @@ struct SharedView {
   bool everybody_reads_all() const;
 };
 
-// On every rank; `own` is null on one that has nothing to show. The stride is a multiple of `unit_bytes`.
+// On every rank; `own` is null on one that has nothing to show, and then it reads nothing, as its own memory is not in
+// the view. The stride is a multiple of `unit_bytes`.
 Result<SharedView> share(Transport& transport, const SharedMemory* own, size_t unit_bytes);
 
 }  // namespace godwit::dist

@@ -201,7 +201,9 @@ Status Engine::Impl::create_pool(std::span<const KvFormat> formats) {
       kv_memory = std::move(shared);
       return imported;
     };
-  GODWIT_ASSIGN(pool, KvPool::create(*backend, formats, memory.kv_budget_bytes, slab_memory));
+  const size_t spare =
+      rank_count > 1 ? dist::RingAttention::spare_pages(rank_count, model->kv_shape().kv_heads, formats) : 0;
+  GODWIT_ASSIGN(pool, KvPool::create(*backend, formats, memory.kv_budget_bytes, slab_memory, spare));
   return {};
 }
 
@@ -210,7 +212,7 @@ Status Engine::Impl::go_alone() {
     return errorf(ErrorCode::kUnsupported, "sessions of this engine, or another service, are on the lost ranks, too");
   std::vector<KvFormat> formats;
   for (int layer = 0; layer < model->kv_shape().layers; ++layer) formats.push_back(pool->format(layer));
-  GODWIT_ASSIGN(auto made, KvPool::create(*backend, formats, memory.kv_budget_bytes, {}));
+  GODWIT_ASSIGN(auto made, KvPool::create(*backend, formats, memory.kv_budget_bytes));
   if (kv_memory) kv_memory->give_back();  // a rank that hangs has it mapped for as long as it hangs
   team.reset();
   pool = std::move(made);

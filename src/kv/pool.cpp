@@ -6,16 +6,17 @@
 namespace godwit {
 
 Result<std::unique_ptr<KvPool>> KvPool::create(Backend& backend, const KvFormat& format, size_t budget_bytes,
-                                               const SlabMemory& slab_memory) {
-  return create(backend, std::span(&format, 1), budget_bytes, slab_memory);
+                                               const SlabMemory& slab_memory, size_t spare_pages) {
+  return create(backend, std::span(&format, 1), budget_bytes, slab_memory, spare_pages);
 }
 
 Result<std::unique_ptr<KvPool>> KvPool::create(Backend& backend, std::span<const KvFormat> layers, size_t budget_bytes,
-                                               const SlabMemory& slab_memory) {
+                                               const SlabMemory& slab_memory, size_t spare_pages) {
   size_t smallest = SIZE_MAX;
   for (const KvFormat& format : layers) smallest = std::min(smallest, format.page_bytes());
   // What has no name cannot be used: some 200 GiB of the smallest pages that there are have one.
-  std::unique_ptr<KvPool> pool(new KvPool(backend, std::min(budget_bytes, smallest << kPageIndexBits)));
+  const size_t named = (size_t{1} << kPageIndexBits) - spare_pages;
+  std::unique_ptr<KvPool> pool(new KvPool(backend, std::min(budget_bytes, smallest * named), spare_pages));
   pool->smallest_page_bytes_ = smallest;
   std::vector<KvFormat>& formats = pool->formats_;
   for (const KvFormat& format : layers) {
@@ -49,7 +50,7 @@ Status KvPool::allocate_slab(Slab& slab, const KvFormat& format, const SlabMemor
     return errorf(ErrorCode::kInvalidArgument,
                   "a KV budget of {} bytes holds no page: one page of {} tokens takes {} bytes; give more",
                   budget_bytes_, format.page_tokens, slab.page_bytes);
-  const size_t bytes = slab.capacity * slab.page_bytes;
+  const size_t bytes = (slab.capacity + spare_pages_) * slab.page_bytes;
   auto memory = slab_memory ? slab_memory(bytes) : backend_.allocate(bytes);
   if (!memory)
     return errorf(memory.error().code, "no room for a KV cache of {} bytes: {}; give a smaller KV budget",

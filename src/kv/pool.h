@@ -73,13 +73,14 @@ class PageHolder {
 class KvPool {
  public:
   // Fails when the budget holds no page or the back-end has no memory for it. `slab_memory` gives other memory than the
-  // back-end's allocate() for the pages; not for open ones.
+  // back-end's allocate() for the pages; not for open ones. Behind its pages each slab has `spare_pages` more, beside
+  // the budget, for what others keep and walks read together with these.
   using SlabMemory = std::function<Result<Buffer>(size_t bytes)>;
   static Result<std::unique_ptr<KvPool>> create(Backend& backend, const KvFormat& format, size_t budget_bytes,
-                                                const SlabMemory& slab_memory = {});
+                                                const SlabMemory& slab_memory = {}, size_t spare_pages = 0);
   // With a format for each layer. REQUIRES: they differ in bits of K and V only, and there are at most kSlabs - 1.
   static Result<std::unique_ptr<KvPool>> create(Backend& backend, std::span<const KvFormat> layers, size_t budget_bytes,
-                                                const SlabMemory& slab_memory = {});
+                                                const SlabMemory& slab_memory = {}, size_t spare_pages = 0);
   ~KvPool();  // REQUIRES: no holder is left
   KvPool(const KvPool&) = delete;
   KvPool& operator=(const KvPool&) = delete;
@@ -93,6 +94,11 @@ class KvPool {
   const std::byte* aux_slab() const { return aux_slab_.data(); }        // null until a page was explicit
   size_t budget_bytes() const { return budget_bytes_; }
   size_t capacity_pages() const { return slabs_[0].capacity; }
+  size_t spare_pages() const { return spare_pages_; }
+  PageId spare_page(size_t index, int layer, bool open) const {
+    const size_t slab = open ? kOpen : slab_of(layer);
+    return static_cast<PageId>(slab << kPageIndexBits | (slabs_[slab].capacity + index));
+  }
   size_t pages_in_use() const { return pages_in_use_; }
   size_t aux_in_use() const { return aux_in_use_; }
   size_t bytes_in_use() const { return page_bytes_in_use_ + aux_in_use_ * format().aux_bytes() + beside_bytes_; }
@@ -173,7 +179,8 @@ class KvPool {
 
   static constexpr size_t kOpen = kSlabs - 1;
 
-  KvPool(Backend& backend, size_t budget_bytes) : backend_(backend), budget_bytes_(budget_bytes) {}
+  KvPool(Backend& backend, size_t budget_bytes, size_t spare_pages)
+      : backend_(backend), budget_bytes_(budget_bytes), spare_pages_(spare_pages) {}
   Status allocate_slab(Slab& slab, const KvFormat& format, const SlabMemory& slab_memory);
   std::optional<PageId> allocate_in(size_t slab, int32_t first_position);
   size_t slab_of(int layer) const { return layer_slabs_.empty() ? 0 : layer_slabs_[static_cast<size_t>(layer)]; }
@@ -187,7 +194,7 @@ class KvPool {
   void note_peak();
 
   Backend& backend_;
-  size_t budget_bytes_;
+  size_t budget_bytes_, spare_pages_;
   size_t capacity_aux_ = 0, smallest_page_bytes_ = SIZE_MAX;
   std::vector<KvFormat> formats_;     // by slab
   std::vector<uint8_t> layer_slabs_;  // empty: all layers have the first
