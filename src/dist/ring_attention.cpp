@@ -27,7 +27,8 @@ RingAttention::RingAttention(Transport& transport, KvPool& pool, const RingShape
       shared_(std::move(shared)),
       round_segments_(static_cast<int32_t>(pool.spare_pages() / (kSegmentPages * kv_heads()) /
                                            static_cast<size_t>(transport.size()))),
-      poll_([this] { transport_.poll(); }) {
+      poll_([this] { transport_.poll(); }),
+      windows_(static_cast<size_t>(shape.layers), kUnknownWindow) {
   GODWIT_CHECK(round_segments_ > 0, "a pool has {} spare pages", pool.spare_pages());
   const auto count = static_cast<size_t>(ranks());
   for (auto* frames :
@@ -143,7 +144,7 @@ void RingAttention::begin(std::span<const RingPart> parts, const Shares& shares)
   tellers_.clear();
   for (int rank = 0; rank < ranks(); ++rank)
     if (rank != me() && tell[static_cast<size_t>(rank)] != 0) tellers_.push_back(rank);
-  knows_places_ = false;
+  knows_places_ = posted_ = false;
   ++step_number_;
   transport_.set_meanwhile(board_ && tells_ ? [this] { return steal(UINT32_MAX); } : std::function<bool()>());
   post_places();
@@ -201,6 +202,7 @@ void RingAttention::attend(const LayerCall& call) {
   if (!status()) return;
   const Stopwatch watch;
   const double waited = transport_.waited_s();
+  windows_[static_cast<size_t>(call.layer)] = call.window;
   attend_all(call);
   times_.exposed_s += transport_.waited_s() - waited;
   times_.total_s += watch.seconds();
@@ -217,19 +219,13 @@ LayerCall RingAttention::own_call(const LayerCall& call) const {
 
 // A failure is in status(), for everyone who asks.
 void RingAttention::attend_all(const LayerCall& call) {
-  const auto passes_kv = [&](const Part& part) { return part.what.mode != RingMode::kPassQ && !is_shared(part); };
+  const auto passes_kv = [&](const Part& part) { return this->passes_kv(part); };
   if (!write_shared(call)) return;
   send_new(call);
   seal(call, true);
   // What is old may leave, and be attended to, while new tokens arrive.
   const auto first = std::find_if(parts_.begin(), parts_.end(), passes_kv);
-  bool early = false;
-  if (first != parts_.end()) {
-    now_ = &*first;
-    const Stretch round = rounds_of(call)[0];
-    early = options_.overlap && is_old(round);
-    if (early) post_round(call, round, 0);
-  }
+  if (first != parts_.end() && !posted_) post_first(call);
   meets_ = true;
   if (!walk_shared(call, false)) return;
   if (first == parts_.end() && !meet(call)) return;
@@ -237,7 +233,7 @@ void RingAttention::attend_all(const LayerCall& call) {
   for (const Part& part : parts_) {
     if (!passes_kv(part)) continue;
     now_ = &part;
-    if (!pass_kv(own_call(call), rounds_of(call), std::exchange(early, false))) return;
+    if (!pass_kv(own_call(call), rounds_of(call))) return;
   }
   if (!meet(call)) return;
   if (Status passed = pass_q(call); !passed) (void)transport_.fail(passed.error());  // no memory: nobody can go on

@@ -221,10 +221,13 @@ class RingAttention final : public LayerAttention {
     return count.sealed * page_bytes(layer) + count.open * open_page_bytes();
   }
   void post_round(const LayerCall& call, Stretch round, size_t index);
+  void post_first(const LayerCall& call, size_t index = 0);
+  void post_ahead(const LayerCall& call, size_t index);
   SegmentPages foreign_segment(int layer, int32_t segment, Frame& frame, PageCount& taken);
   SegmentPages round_pages(int layer, Stretch round, Half& half);
   PageId among_all(PageId page, int keeper, int layer) const;
-  Status pass_kv(const LayerCall& call, const std::vector<Stretch>& rounds, bool first_posted);
+  Status pass_kv(const LayerCall& call, const std::vector<Stretch>& rounds);
+  bool passes_kv(const Part& part) const { return part.what.mode != RingMode::kPassQ && !is_shared(part); }
 
   // pass-KV where all ranks share memory. Old and new are stages, which grow from layer to layer.
   bool is_shared(const Part& part) const { return part.what.mode != RingMode::kPassQ && shared_.everybody_reads_all(); }
@@ -293,6 +296,10 @@ class RingAttention final : public LayerAttention {
   bool knows_places_ = false;  // of all pages that this step's walks read
   Buffer queries_, query_positions_, walked_, returned_;
   Half halves_[2];
+  size_t half_ = 0;      // of the next round
+  bool posted_ = false;  // it is under way
+  static constexpr int32_t kUnknownWindow = -1;
+  std::vector<int32_t> windows_;  // by layer, once there was a step
   bool tells_ = false;                      // whether this rank has rows of shared parts
   std::vector<int> tellers_;                // the other ranks that have
   std::vector<Frame> places_, written_in_;  // by rank

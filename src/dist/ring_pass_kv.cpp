@@ -39,7 +39,7 @@ RingAttention::PageCount RingAttention::pages_kept(int keeper, Stretch round) co
 // One message from each keeper to each reader: sealed pages and then open ones, or the numbers of pages where the
 // reader shares the keeper's memory.
 void RingAttention::post_round(const LayerCall& call, Stretch round, size_t index) {
-  Half& half = halves_[index % 2];
+  Half& half = halves_[(half_ + index) % 2];
   const auto message_bytes = [&](const PageCount& count, bool shared) {
     return shared ? count.sealed * sizeof(PageId) : bytes_of(count, call.layer);
   };
@@ -158,22 +158,47 @@ SegmentPages RingAttention::round_pages(int layer, Stretch round, Half& half) {
   return all;
 }
 
-Status RingAttention::pass_kv(const LayerCall& call, const std::vector<Stretch>& rounds, bool first_posted) {
+// The first round of the first part may leave before anything else of a layer.
+void RingAttention::post_first(const LayerCall& call, size_t index) {
+  now_ = &*std::find_if(parts_.begin(), parts_.end(), [&](const Part& part) { return passes_kv(part); });
+  const Stretch round = rounds_of(call)[0];
+  posted_ = options_.overlap && is_old(round);
+  if (posted_) post_round(call, round, index);
+}
+
+// ... even before that layer begins, so that ranks that are ahead have something to do until the others get there.
+// Pages that are to be sealed are not what they will be then.
+void RingAttention::post_ahead(const LayerCall& call, size_t index) {
+  const auto next = static_cast<size_t>(call.layer) + 1;
+  if (next == windows_.size() || windows_[next] == kUnknownWindow || pool_.format().seals) return;
+  const Part* now = now_;
+  LayerCall ahead;
+  ahead.layer = static_cast<int>(next);
+  ahead.window = windows_[next];
+  post_first(ahead, index);
+  now_ = now;
+}
+
+Status RingAttention::pass_kv(const LayerCall& call, const std::vector<Stretch>& rounds) {
   const int32_t row_count = size_of(rows(me()));
   const Rows mine{call.q, call.positions, spans_of(me(), 0, row_count)};
   const Tensor state = state_tensor(states(), row_count);
-  const auto meet_for = [&](size_t i) { return i < rounds.size() && !is_old(rounds[i]) ? meet(call) : status(); };
+  const size_t count = rounds.size();
+  const bool last = std::none_of(parts_.begin() + (now_ - parts_.data()) + 1, parts_.end(),
+                                 [&](const Part& part) { return passes_kv(part); });
+  const auto meet_for = [&](size_t i) { return i < count && !is_old(rounds[i]) ? meet(call) : status(); };
   GODWIT_TRY(meet_for(0));
-  if (!first_posted) post_round(call, rounds[0], 0);
-  for (size_t i = 0; i < rounds.size(); ++i) {
-    Half& half = halves_[i % 2];
-    const Stretch round = rounds[i];
+  if (!std::exchange(posted_, false)) post_round(call, rounds[0], 0);
+  for (size_t i = 0; i < count; ++i) {
+    Half& half = halves_[(half_ + i) % 2];
     GODWIT_TRY(transport_.wait(half.pending));
     GODWIT_TRY(meet_for(i + 1));
-    if (options_.overlap && i + 1 < rounds.size()) post_round(call, rounds[i + 1], i + 1);
-    if (row_count > 0) walk(call, mine, round, round_pages(call.layer, round, half), state, i > 0);
-    if (!options_.overlap && i + 1 < rounds.size()) post_round(call, rounds[i + 1], i + 1);
+    if (options_.overlap && i + 1 < count) post_round(call, rounds[i + 1], i + 1);
+    if (options_.overlap && i + 1 == count && last) post_ahead(call, count);
+    if (row_count > 0) walk(call, mine, rounds[i], round_pages(call.layer, rounds[i], half), state, i > 0);
+    if (!options_.overlap && i + 1 < count) post_round(call, rounds[i + 1], i + 1);
   }
+  half_ = (half_ + count) % 2;
   if (row_count > 0) finish(call, {&state, 1}, call.partial);
   return {};
 }

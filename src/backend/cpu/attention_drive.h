@@ -29,7 +29,6 @@ class AttentionDrive {
     }
     context_.pool.parallel_for(static_cast<int64_t>(blocks_.size()), [&](int64_t index, int thread) {
       whole_block(thread, static_cast<size_t>(index));
-      poll(thread);
     });
   }
 
@@ -66,6 +65,7 @@ class AttentionDrive {
                    end < block.page_end ? &args_.plan->pages[end] : after(std::span<const QueryBlock>(blocks_), index));
       Walk::fold(total, segment);
       page = end;
+      poll(thread);
     }
     end_block(block, total);
   }
