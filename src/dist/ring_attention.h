@@ -299,7 +299,7 @@ class RingAttention final : public LayerAttention {
   size_t half_ = 0;      // of the next round
   bool posted_ = false;  // it is under way
   static constexpr int32_t kUnknownWindow = -1;
-  std::vector<int32_t> windows_;  // by layer, once there was a step
+  std::vector<int32_t> windows_;            // by layer, once there was a step
   bool tells_ = false;                      // whether this rank has rows of shared parts
   std::vector<int> tellers_;                // the other ranks that have
   std::vector<Frame> places_, written_in_;  // by rank

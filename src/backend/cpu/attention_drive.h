@@ -27,9 +27,8 @@ class AttentionDrive {
       const std::vector<SegmentUnit> units = segment_units(*args_.plan, blocks_);
       if (units.size() > blocks_.size()) return split_blocks(units);
     }
-    context_.pool.parallel_for(static_cast<int64_t>(blocks_.size()), [&](int64_t index, int thread) {
-      whole_block(thread, static_cast<size_t>(index));
-    });
+    context_.pool.parallel_for(static_cast<int64_t>(blocks_.size()),
+                               [&](int64_t index, int thread) { whole_block(thread, static_cast<size_t>(index)); });
   }
 
  private:
