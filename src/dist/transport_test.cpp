@@ -199,5 +199,33 @@ TEST(Overlap, KeysAndValuesTravelWhileARankComputes) {
   EXPECT_EQ(under_way(false), 0);
 }
 
+// The first round of a layer leaves during the layer before, once layers were seen, and where no page changes its form.
+TEST(Overlap, ALayerBeginsBeforeTheOneBeforeItHasEnded) {
+  const auto pages_before_and_after = [](bool overlap, bool seals) {
+    RingCase c = three();
+    c.options.overlap = overlap;
+    c.format.seals = seals;
+    if (seals) c.format.k_bits = c.format.v_bits = 4;
+    std::string said;  // by rank 1 to rank 0
+    std::mutex mutex;
+    LocalFaults faults;
+    faults.tamper = [&](int from, int to, std::span<std::byte> message) {
+      const auto kind = static_cast<FrameKind>(message[4]);
+      if (from != 1 || to != 0 || (kind != FrameKind::kSlots && kind != FrameKind::kPages)) return;
+      std::lock_guard lock(mutex);
+      said += kind == FrameKind::kSlots ? 'S' : 'P';
+    };
+    expect_all_well(together(c, {{{0, 1500}}, {{1500, 2400}}, {{2400, 3000}}}, {}, faults));
+    const size_t second = said.rfind('S'), first = said.rfind('S', second - 1);
+    return std::pair(second - first - 1, said.size() - second - 1);
+  };
+  const auto [before, after] = pages_before_and_after(true, false);
+  EXPECT_EQ(before, after + 2);  // of as many in both layers
+  for (const auto& [overlap, seals] : {std::pair(false, false), std::pair(true, true)}) {
+    const auto [own, others] = pages_before_and_after(overlap, seals);
+    EXPECT_EQ(own, others);
+  }
+}
+
 }  // namespace
 }  // namespace godwit::dist
