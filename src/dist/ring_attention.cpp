@@ -83,6 +83,7 @@ Status RingAttention::allocate() {
                 backend_.allocate(rows * static_cast<size_t>(shape_.heads * shape_.head_dim) * sizeof(float)));
   GODWIT_ASSIGN(query_positions_, backend_.allocate(rows * sizeof(int32_t)));
   for (Half& half : halves_) {
+    if (shared_.everybody_reads_all()) break;  // nothing of it is sent
     half.out.reserve(round);
     for (Frame& frame : half.in) frame.reserve(round);
   }

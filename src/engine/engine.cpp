@@ -163,16 +163,22 @@ Status Engine::Impl::load(const ModelSource& source) {
   if (options.profile) backend = make_timed_backend(std::move(backend), seconds);
   const int logit_rows = std::min(options.prefill_chunk, kMostLogitRows);
   const int ranks_here = rank_count > 1 ? dist::mpi_local_size() : 1;
-  GODWIT_ASSIGN(memory, plan_memory({.memory_bytes = backend->memory_bytes(),
-                                     .ranks = rank_count,
-                                     .ranks_here = ranks_here,
-                                     .weight_bytes = weight_bytes,
-                                     .workspace_bytes = Workspace::bytes(config, options.prefill_chunk, logit_rows),
-                                     .context_tokens = options.context_tokens,
-                                     .kv_budget_bytes = options.kv_budget_bytes,
-                                     .chunk_tokens = options.prefill_chunk * rank_count,
-                                     .residence = retention ? retention->residence(shape) : KvResidence()},
-                                    config, formats, label));
+  const size_t spare = rank_count > 1 ? dist::RingAttention::spare_pages(rank_count, config.kv_heads, formats) : 0;
+  size_t page_bytes = 0;
+  for (const KvFormat& each : formats) page_bytes = std::max(page_bytes, each.page_bytes());
+  // With others' pages on their way, once in and once out.
+  const size_t ring_bytes = 3 * spare * (page_bytes + (format.seals ? format.open_format().page_bytes() : 0));
+  GODWIT_ASSIGN(
+      memory, plan_memory({.memory_bytes = backend->memory_bytes(),
+                           .ranks = rank_count,
+                           .ranks_here = ranks_here,
+                           .weight_bytes = weight_bytes,
+                           .workspace_bytes = Workspace::bytes(config, options.prefill_chunk, logit_rows) + ring_bytes,
+                           .context_tokens = options.context_tokens,
+                           .kv_budget_bytes = options.kv_budget_bytes,
+                           .chunk_tokens = options.prefill_chunk * rank_count,
+                           .residence = retention ? retention->residence(shape) : KvResidence()},
+                          config, formats, label));
   GODWIT_ASSIGN(vocabulary, load_vocabulary(source, options.chat_template, options.chat_template_name));
   if (vocabulary->tokenizer.vocab_size() > config.vocab_size)
     return errorf(ErrorCode::kBadData, "{}: the tokenizer knows {} tokens, but the model only {}", label,
@@ -181,12 +187,12 @@ Status Engine::Impl::load(const ModelSource& source) {
   GODWIT_ASSIGN(sampling, read_sampling_defaults(source));
   const LoadOptions load{.pack = !options.map_weights && ranks_here == 1, .progress = options.on_load};
   GODWIT_ASSIGN(model, Model::load(*backend, source, memory.context_tokens, load));
-  GODWIT_TRY(create_pool(formats));
+  GODWIT_TRY(create_pool(formats, spare));
   GODWIT_ASSIGN(workspace, Workspace::create(*backend, config, options.prefill_chunk, logit_rows));
   return {};
 }
 
-Status Engine::Impl::create_pool(std::span<const KvFormat> formats) {
+Status Engine::Impl::create_pool(std::span<const KvFormat> formats, size_t spare_pages) {
   KvPool::SlabMemory slab_memory;
   // Where pages lie in several slabs, they travel in messages.
   const bool one_slab =
@@ -201,9 +207,7 @@ Status Engine::Impl::create_pool(std::span<const KvFormat> formats) {
       kv_memory = std::move(shared);
       return imported;
     };
-  const size_t spare =
-      rank_count > 1 ? dist::RingAttention::spare_pages(rank_count, model->kv_shape().kv_heads, formats) : 0;
-  GODWIT_ASSIGN(pool, KvPool::create(*backend, formats, memory.kv_budget_bytes, slab_memory, spare));
+  GODWIT_ASSIGN(pool, KvPool::create(*backend, formats, memory.kv_budget_bytes, slab_memory, spare_pages));
   return {};
 }
 

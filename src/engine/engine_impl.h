@@ -59,7 +59,7 @@ struct Engine::Impl {
  private:
   friend Result<Engine> open_engine(const EngineOptions& options, std::unique_ptr<Backend> backend);
   Status load_model();
-  Status create_pool(std::span<const KvFormat> formats);
+  Status create_pool(std::span<const KvFormat> formats, size_t spare_pages);
   Status gather_team();  // on rank 0
 };
 
