@@ -207,7 +207,7 @@ def test_a_server_that_outlives_its_ranks_goes_on_alone(module_godwit, how, link
         assert server.metric("ranks") == 1
         status, answer = server.json("POST", "/v1/completions", {**body, "max_tokens": 1, "ranks": 3})
         assert status == 400 and "3 ranks were asked for, and one is left: rank 2 has " in answer["error"]["message"]
-        if how == signal.SIGSTOP:
+        if how == signal.SIGSTOP and link.startswith("vader"):  # the other one stays as it is, and ends nevertheless
             os.kill(server.pids[2], signal.SIGCONT)  # it may write where it thinks that others read
         assert text_of(server, story(99), 9) and text_of(server, prompt, tokens, ignore_eos=True)[0] == want
         os.kill(server.pids[0], signal.SIGTERM)
