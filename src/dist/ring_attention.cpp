@@ -83,9 +83,10 @@ Status RingAttention::allocate() {
                 backend_.allocate(rows * static_cast<size_t>(shape_.heads * shape_.head_dim) * sizeof(float)));
   GODWIT_ASSIGN(query_positions_, backend_.allocate(rows * sizeof(int32_t)));
   for (Half& half : halves_) {
-    if (shared_.everybody_reads_all()) break;  // nothing of it is sent
+    if (shared_.everybody_reads_all()) break;  // no K or V travels
     half.out.reserve(round);
-    for (Frame& frame : half.in) frame.reserve(round);
+    for (int rank = 0; rank < ranks(); ++rank)
+      if (rank != me()) half.in[static_cast<size_t>(rank)].reserve(round);
   }
   return {};
 }
@@ -226,6 +227,7 @@ void RingAttention::attend_all(const LayerCall& call) {
   seal(call, true);
   // What is old may leave, and be attended to, while new tokens arrive.
   const auto first = std::find_if(parts_.begin(), parts_.end(), passes_kv);
+  GODWIT_CHECK(!posted_ || posted_for_ == std::pair(call.layer, call.window), "layers come in another order");
   if (first != parts_.end() && !posted_) post_first(call);
   meets_ = true;
   if (!walk_shared(call, false)) return;

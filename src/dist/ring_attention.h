@@ -3,8 +3,9 @@
 // A layer: every rank encodes the K and V of its rows in the cache's format and sends them to the ranks that keep them.
 // Then either K and V travel or queries do.
 //
-// pass-KV: segments go from their keepers to all ranks with rows, in the order of positions, a *round* of N segments
-// (one of each rank) at a time; while a round is walked, the next one is under way into the other half of the buffers.
+// pass-KV: segments go from their keepers to all ranks with rows, in the order of positions, a *round* of some of each
+// rank at a time; while a round is walked, the next one is under way into the other half of the buffers, and with the
+// last round the next layer's first. What was there before the step is walked before anybody waits for what is new.
 // A row's walk goes on from segment to segment (AttentionArgs::state), as on one rank. Every rank sends what it keeps N
 // - 1 times, which are the bytes of a ring, in one hop. A cache of one round is an all-gather. Ranks that share memory
 // (shared_memory.h) tell where the pages are instead and read them there, and if all do, new K and V are written there,
@@ -51,7 +52,7 @@ struct RingShape {
 };
 
 struct RingOptions {
-  bool overlap = true;  // the next round travels while one is walked
+  bool overlap = true;  // the next round, also the next layer's first, travels while one is walked
   bool exact = true;
   bool steal = true;  // ranks of one host compute blocks of each other's rows
   // A walk of so many multiply-adds is offered to others; shorter ones are over before it would pay.
@@ -98,7 +99,7 @@ PageForms page_forms(const KvFormat& format, Stretch step, int32_t page);
 
 class RingAttention final : public LayerAttention {
  public:
-  // That a rank's pool must have, for what others keep and this rank walks next; of formats that layers have.
+  // Pages that a rank's pool needs behind its own, where others' pages of a round are put; by the formats of layers.
   static size_t spare_pages(int ranks, int kv_heads, std::span<const KvFormat> formats);
   // On every rank.
   static Result<std::unique_ptr<RingAttention>> create(Transport& transport, KvPool& pool, const RingShape& shape,
@@ -296,8 +297,9 @@ class RingAttention final : public LayerAttention {
   bool knows_places_ = false;  // of all pages that this step's walks read
   Buffer queries_, query_positions_, walked_, returned_;
   Half halves_[2];
-  size_t half_ = 0;      // of the next round
-  bool posted_ = false;  // it is under way
+  size_t half_ = 0;                     // of the next round
+  bool posted_ = false;                 // it is under way, ...
+  std::pair<int, int32_t> posted_for_;  // ... of this layer and its window
   static constexpr int32_t kUnknownWindow = -1;
   std::vector<int32_t> windows_;            // by layer, once there was a step
   bool tells_ = false;                      // whether this rank has rows of shared parts

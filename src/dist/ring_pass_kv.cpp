@@ -163,6 +163,7 @@ void RingAttention::post_first(const LayerCall& call, size_t index) {
   now_ = &*std::find_if(parts_.begin(), parts_.end(), [&](const Part& part) { return passes_kv(part); });
   const Stretch round = rounds_of(call)[0];
   posted_ = options_.overlap && is_old(round);
+  posted_for_ = {call.layer, call.window};
   if (posted_) post_round(call, round, index);
 }
 

@@ -69,6 +69,24 @@ uint32_t sample_weights(const ModelSource& source) {
   return static_cast<uint32_t>(sum ^ sum >> 32);
 }
 
+// Whether other ranks of the host may read the pages where they lie. Those of several slabs travel in messages.
+bool shares_pool(const EngineOptions& o, std::span<const KvFormat> formats) {
+  const bool one_slab =
+      !formats[0].seals && std::vector(formats.size(), formats[0]) == std::vector(formats.begin(), formats.end());
+  return one_slab && o.rank_options.share_memory && o.rank_options.link_bytes_per_second <= 0;
+}
+
+// For each spare page of a slab: itself, and its part of the messages of two rounds, all in and one out.
+uint64_t travelling_bytes(std::span<const KvFormat> formats) {
+  uint64_t bytes = 0, largest = 0;
+  for (auto at = formats.begin(); at != formats.end(); ++at) {
+    largest = std::max<uint64_t>(largest, at->page_bytes());
+    if (std::find(formats.begin(), at, *at) == at) bytes += at->page_bytes();
+  }
+  const uint64_t open = formats[0].seals ? formats[0].open_format().page_bytes() : 0;
+  return bytes + open + 2 * (largest + open);
+}
+
 }  // namespace
 
 Engine::Impl::Impl() = default;
@@ -164,10 +182,8 @@ Status Engine::Impl::load(const ModelSource& source) {
   const int logit_rows = std::min(options.prefill_chunk, kMostLogitRows);
   const int ranks_here = rank_count > 1 ? dist::mpi_local_size() : 1;
   const size_t spare = rank_count > 1 ? dist::RingAttention::spare_pages(rank_count, config.kv_heads, formats) : 0;
-  size_t page_bytes = 0;
-  for (const KvFormat& each : formats) page_bytes = std::max(page_bytes, each.page_bytes());
-  // With others' pages on their way, once in and once out.
-  const size_t ring_bytes = 3 * spare * (page_bytes + (format.seals ? format.open_format().page_bytes() : 0));
+  const uint64_t ring_bytes =
+      ranks_here == rank_count && shares_pool(options, formats) ? 0 : spare * travelling_bytes(formats);
   GODWIT_ASSIGN(
       memory, plan_memory({.memory_bytes = backend->memory_bytes(),
                            .ranks = rank_count,
@@ -194,11 +210,7 @@ Status Engine::Impl::load(const ModelSource& source) {
 
 Status Engine::Impl::create_pool(std::span<const KvFormat> formats, size_t spare_pages) {
   KvPool::SlabMemory slab_memory;
-  // Where pages lie in several slabs, they travel in messages.
-  const bool one_slab =
-      !formats[0].seals && std::vector(formats.size(), formats[0]) == std::vector(formats.begin(), formats.end());
-  if (rank_count > 1 && one_slab && options.rank_options.share_memory &&
-      options.rank_options.link_bytes_per_second <= 0)
+  if (rank_count > 1 && shares_pool(options, formats))
     slab_memory = [&](size_t bytes) -> Result<Buffer> {
       GODWIT_ASSIGN(dist::SharedMemory shared, dist::SharedMemory::create(bytes));
       std::byte* at = shared.memory().get();

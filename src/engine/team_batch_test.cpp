@@ -121,13 +121,15 @@ TEST(TeamBatch, WaysMixWithinAStepAndGiveTheBitsOfOneProcess) {
   std::vector<std::vector<float>> want;
   for (const auto& tokens : list) want.push_back(logits_of(open(), tokens, std::vector<TokenId>{17}));
   for (const char* ring : {"auto", "pass-kv", "pass-q"})
-    expect_all_well(with_ranks(3, [&](auto ranks) {
-      EngineOptions options = over(ranks);
-      options.rank_options.ring = ring;
-      const Engine engine = open(options);
-      const Batch all = decode(*RanksProbe::team(engine), list);
-      for (size_t i = 0; i < list.size(); ++i) EXPECT_EQ(all.logits[i], want[i]) << ring << " " << i;
-    }));
+    for (bool share : {true, false})
+      expect_all_well(with_ranks(3, [&](auto ranks) {
+        EngineOptions options = over(ranks);
+        options.rank_options.ring = ring;
+        options.rank_options.share_memory = share;
+        const Engine engine = open(options);
+        const Batch all = decode(*RanksProbe::team(engine), list);
+        for (size_t i = 0; i < list.size(); ++i) EXPECT_EQ(all.logits[i], want[i]) << ring << " " << share << " " << i;
+      }));
 }
 
 }  // namespace

@@ -47,9 +47,12 @@ TEST(Team, EveryModelAndCodec) {
       options.kv_codec = codec;
       const std::vector<TokenId> tokens = prompt(1300);
       const auto want = cold(open(options), tokens, 6);
-      expect_all_well(with_ranks(2, [&](auto ranks) {
-        EXPECT_EQ(cold(open(over(ranks, options)), tokens, 6), want) << model << " " << codec;
-      }));
+      for (bool share : {true, false}) {
+        options.rank_options.share_memory = share;
+        expect_all_well(with_ranks(2, [&](auto ranks) {
+          EXPECT_EQ(cold(open(over(ranks, options)), tokens, 6), want) << model << " " << codec << " " << share;
+        }));
+      }
     }
   }
 }
