@@ -13,7 +13,7 @@ class LocalNetwork;  // shared by the links; lives as long as the last of them
 struct LocalFaults {
   std::function<void(int from, int to, std::span<std::byte> message)> tamper = {};  // sees every message on its way
   std::function<void(size_t expected)> polled = {};  // sees every poll(), and how many messages that rank still expects
-  bool outlives_ranks = false;
+  bool outlives_ranks = false;                       // what the links say of the job
   bool leaves_lying = false;  // a message is read where it lies when it is taken, as a network may, and not when sent
 };
 

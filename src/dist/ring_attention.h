@@ -227,6 +227,9 @@ class RingAttention final : public LayerAttention {
   SegmentPages foreign_segment(int layer, int32_t segment, Frame& frame, PageCount& taken);
   SegmentPages round_pages(int layer, Stretch round, Half& half);
   PageId among_all(PageId page, int keeper, int layer) const;
+  size_t first_spare(int keeper) const {  // of those for what it keeps
+    return static_cast<size_t>(keeper * round_segments_) * kSegmentPages * kv_heads();
+  }
   Status pass_kv(const LayerCall& call, const std::vector<Stretch>& rounds);
   bool passes_kv(const Part& part) const { return part.what.mode != RingMode::kPassQ && !is_shared(part); }
 

@@ -90,7 +90,7 @@ PageId RingAttention::among_all(PageId page, int keeper, int layer) const {
 SegmentPages RingAttention::foreign_segment(int layer, int32_t segment, Frame& frame, PageCount& taken) {
   const int keeper = own_shards().keeper(segment);
   const bool near = shared_.reads(me(), keeper);
-  const size_t first_spare = static_cast<size_t>(keeper * round_segments_) * kSegmentPages * kv_heads();
+  const size_t first_spare = this->first_spare(keeper);
   const int32_t tokens = segment_tokens_now(segment), page_tokens = pool_.format().page_tokens;
   SegmentPages found{nullptr, nullptr, {}, pages_of(tokens)};
   bool both = false;
@@ -120,7 +120,7 @@ SegmentPages RingAttention::round_pages(int layer, Stretch round, Half& half) {
   for (int keeper = 0; keeper < ranks(); ++keeper) {
     const PageCount count = pages_kept(keeper, round);
     if (keeper == me() || shared_.reads(me(), keeper) || count.sealed + count.open == 0) continue;
-    const size_t first_spare = static_cast<size_t>(keeper * round_segments_) * kSegmentPages * kv_heads();
+    const size_t first_spare = this->first_spare(keeper);
     std::span<const std::byte> rest = half.in[static_cast<size_t>(keeper)].payload(bytes_of(count, layer));
     const auto put = [&](bool open, std::byte* slab, size_t pages) {
       const size_t size = pool_.page_bytes(layer, open);
